@@ -1,0 +1,2 @@
+//! The `rlx` program.
+fn main() {}

@@ -1,0 +1,2 @@
+//! rlx-compile
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! rlx-ir
+#![forbid(unsafe_code)]

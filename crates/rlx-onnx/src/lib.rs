@@ -1,0 +1,2 @@
+//! rlx-onnx
+#![forbid(unsafe_code)]

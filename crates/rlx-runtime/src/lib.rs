@@ -1,0 +1,2 @@
+//! rlx-runtime
+#![forbid(unsafe_code)]

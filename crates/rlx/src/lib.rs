@@ -1,0 +1,2 @@
+//! rlx
+#![forbid(unsafe_code)]

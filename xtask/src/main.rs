@@ -1,0 +1,2 @@
+//! Checks of the project as code.
+fn main() {}
