@@ -1,2 +1,3 @@
 //! rlx-ir
 #![forbid(unsafe_code)]
+pub mod dim;
