@@ -1,2 +1,32 @@
-//! rlx-onnx
+//! ONNX files: reading them as hostile input, and the model they hold as plain structures.
+//!
+//! [`OnnxFile::open`] maps a file, walks it within [`Limits`] and decodes it; [`OnnxFile::into_model`]
+//! checks its structure as a whole and gives a [`Model`], or the list of all faults. Weights stay
+//! where the file has them. [`TestCase`] reads the folders of inputs and outputs that ONNX ships.
 #![forbid(unsafe_code)]
+
+mod case;
+mod dtype;
+mod error;
+mod external;
+mod fault;
+mod file;
+mod load;
+pub mod model;
+mod options;
+pub mod proto;
+mod scan;
+mod tensor;
+mod text;
+mod typed;
+
+pub use case::{CaseValue, TestCase};
+pub use dtype::OnnxType;
+pub use error::OnnxError;
+pub use external::ExternalProblem;
+pub use fault::{Fault, Faults};
+pub use file::OnnxFile;
+pub use load::FileAccess;
+pub use model::Model;
+pub use options::{Limits, ReadOptions};
+pub use tensor::{RawSparseTensor, RawTensor, TensorData, TensorProblem};
