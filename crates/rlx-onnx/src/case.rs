@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 
 use crate::error::OnnxError;
 use crate::external::ExternalFiles;
-use crate::file::{decode, read_file};
+use crate::file::decode;
 use crate::model::{TypeDef, ValueDef};
 use crate::options::{Limits, ReadOptions};
 use crate::proto::{MapProto, OptionalProto, SequenceProto, TensorProto};
 use crate::proto::{optional_proto, sequence_proto};
 use crate::scan::Message;
+use crate::source::Sources;
 use crate::tensor::{RawSparseTensor, RawTensor, TensorProblem};
 
 /// A value of a test case.
@@ -111,11 +112,12 @@ impl CaseValue {
         ty: Option<&TypeDef>,
         options: &ReadOptions,
     ) -> Result<CaseValue, OnnxError> {
-        let bytes = read_file(path, options)?;
+        let mut sources = Sources::default();
+        let bytes = sources.open(path, options)?;
         let limits = &options.limits;
         let mut reader = CaseReader {
             path: path.to_owned(),
-            external: ExternalFiles::new(path.parent(), options),
+            external: ExternalFiles::new(path.parent(), sources, options),
             limits,
         };
         // A message without content has no bytes at all.

@@ -3,7 +3,6 @@
 //! Each error has a stable code and, where one exists, a hint that says what to do. Faults inside
 //! a well-formed file are not errors one by one: [`OnnxError::Invalid`] lists them all.
 
-use std::io;
 use std::path::PathBuf;
 
 use crate::fault::Faults;
@@ -12,14 +11,9 @@ use crate::fault::Faults;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OnnxError {
-    /// The operating system refused.
-    #[error("cannot read {}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-    },
+    /// The file cannot be had.
+    #[error(transparent)]
+    File(#[from] rlx_driver::FileError),
     /// The file has no bytes.
     #[error("the file is empty")]
     Empty,
@@ -89,7 +83,7 @@ impl OnnxError {
     /// A name for the kind of error that stays the same between versions.
     pub fn code(&self) -> &'static str {
         match self {
-            OnnxError::Io { .. } => "onnx.io",
+            OnnxError::File(_) => "onnx.file",
             OnnxError::Empty => "onnx.empty",
             OnnxError::NotOnnx { .. } => "onnx.not-onnx",
             OnnxError::Truncated { .. } => "onnx.truncated",
@@ -105,7 +99,7 @@ impl OnnxError {
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
-            OnnxError::Io { .. } => return None,
+            OnnxError::File(_) => return None,
             OnnxError::Empty => {
                 "the export or the download stopped before it wrote anything".into()
             }

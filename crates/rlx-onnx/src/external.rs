@@ -8,10 +8,11 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use prost::bytes::Bytes;
+use rlx_driver::resolve_beneath;
 
-use crate::load::{load, resolve_beneath};
 use crate::options::ReadOptions;
 use crate::proto::StringStringEntryProto;
+use crate::source::Sources;
 use crate::text::shown;
 
 /// Why external data cannot be had.
@@ -100,16 +101,27 @@ impl ExternalProblem {
 pub(crate) struct ExternalFiles {
     folder: Option<PathBuf>,
     options: ReadOptions,
+    sources: Sources,
     opened: HashMap<String, Result<Bytes, ExternalProblem>>,
 }
 
 impl ExternalFiles {
-    pub(crate) fn new(folder: Option<&Path>, options: &ReadOptions) -> ExternalFiles {
+    pub(crate) fn new(
+        folder: Option<&Path>,
+        sources: Sources,
+        options: &ReadOptions,
+    ) -> ExternalFiles {
         ExternalFiles {
             folder: folder.map(Path::to_owned),
             options: options.clone(),
+            sources,
             opened: HashMap::new(),
         }
+    }
+
+    /// The files opened so far.
+    pub(crate) fn into_sources(self) -> Sources {
+        self.sources
     }
 
     /// The `needed` bytes that the entries of `external_data` point at.
@@ -155,24 +167,21 @@ impl ExternalFiles {
         result
     }
 
-    fn read(&self, location: &str) -> Result<Bytes, ExternalProblem> {
+    fn read(&mut self, location: &str) -> Result<Bytes, ExternalProblem> {
         let Some(folder) = &self.folder else {
             return Err(ExternalProblem::NoFolder {
                 location: location.to_owned(),
             });
         };
-        resolve_beneath(folder, Path::new(location))
-            .and_then(|path| {
-                load(
-                    &path,
-                    self.options.access,
-                    self.options.limits.max_file_bytes,
-                )
-            })
-            .map_err(|error| ExternalProblem::Unreadable {
-                location: location.to_owned(),
-                reason: error.to_string(),
-            })
+        let unreadable = |reason: String| ExternalProblem::Unreadable {
+            location: location.to_owned(),
+            reason,
+        };
+        let path =
+            resolve_beneath(folder, location).map_err(|error| unreadable(error.to_string()))?;
+        self.sources
+            .open(&path, &self.options)
+            .map_err(|error| unreadable(error.to_string()))
     }
 }
 

@@ -6,11 +6,11 @@ use prost::bytes::Bytes;
 
 use crate::error::OnnxError;
 use crate::external::ExternalFiles;
-use crate::load::load;
 use crate::model::{Model, read_model};
 use crate::options::{Limits, ReadOptions};
 use crate::proto::ModelProto;
 use crate::scan::{Message, scan};
+use crate::source::Sources;
 
 /// The oldest and the newest IR version that are read. Operator sets came with version 3.
 const IR_VERSIONS: (i64, i64) = (3, 14);
@@ -20,6 +20,7 @@ const IR_VERSIONS: (i64, i64) = (3, 14);
 pub struct OnnxFile {
     proto: ModelProto,
     folder: Option<PathBuf>,
+    sources: Sources,
     options: ReadOptions,
 }
 
@@ -27,12 +28,13 @@ impl OnnxFile {
     /// Opens a file. External data is looked for in the folder that `path` names.
     pub fn open(path: impl AsRef<Path>, options: &ReadOptions) -> Result<OnnxFile, OnnxError> {
         let path = path.as_ref();
-        let bytes = read_file(path, options)?;
+        let mut sources = Sources::default();
+        let bytes = sources.open(path, options)?;
         let folder = match path.parent() {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),
         };
-        OnnxFile::from_bytes(bytes, Some(folder), options)
+        OnnxFile::new(bytes, Some(folder), sources, options)
     }
 
     /// Reads a file's bytes, which are shared, not copied. External data is looked for in
@@ -42,7 +44,16 @@ impl OnnxFile {
         folder: Option<&Path>,
         options: &ReadOptions,
     ) -> Result<OnnxFile, OnnxError> {
-        let proto: ModelProto = decode(Message::Model, bytes.into(), &options.limits)?;
+        OnnxFile::new(bytes.into(), folder, Sources::default(), options)
+    }
+
+    fn new(
+        bytes: Bytes,
+        folder: Option<&Path>,
+        sources: Sources,
+        options: &ReadOptions,
+    ) -> Result<OnnxFile, OnnxError> {
+        let proto: ModelProto = decode(Message::Model, bytes, &options.limits)?;
         let found = proto.ir_version.unwrap_or_default();
         let (min, max) = IR_VERSIONS;
         if !(min..=max).contains(&found) {
@@ -54,6 +65,7 @@ impl OnnxFile {
         Ok(OnnxFile {
             proto,
             folder: folder.map(Path::to_owned),
+            sources,
             options: options.clone(),
         })
     }
@@ -65,17 +77,9 @@ impl OnnxFile {
 
     /// The model that the file describes, or the list of all that is wrong with it.
     pub fn into_model(self) -> Result<Model, OnnxError> {
-        let external = ExternalFiles::new(self.folder.as_deref(), &self.options);
+        let external = ExternalFiles::new(self.folder.as_deref(), self.sources, &self.options);
         read_model(self.proto, external, &self.options.limits)
     }
-}
-
-/// The bytes of a file within the limit.
-pub(crate) fn read_file(path: &Path, options: &ReadOptions) -> Result<Bytes, OnnxError> {
-    load(path, options.access, options.limits.max_file_bytes).map_err(|source| OnnxError::Io {
-        path: path.to_owned(),
-        source,
-    })
 }
 
 /// Decodes a message that the scan admits.

@@ -1,15 +1,24 @@
 //! What a caller may choose about reading: how bytes reach memory, and the limits that keep a
 //! hostile file from using more than its share.
 
-use crate::load::FileAccess;
+use rlx_driver::FileAccess;
 
 /// How a file is read.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadOptions {
     /// Whether files are mapped (trusted ones) or copied (those that may change underneath).
     pub access: FileAccess,
     /// What is refused.
     pub limits: Limits,
+}
+
+impl Default for ReadOptions {
+    fn default() -> Self {
+        ReadOptions {
+            access: FileAccess::Map,
+            limits: Limits::default(),
+        }
+    }
 }
 
 /// Bounds on what one model may hold. The defaults admit every model that the format's own tools

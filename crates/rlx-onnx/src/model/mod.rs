@@ -24,13 +24,14 @@ pub use attr::Attr;
 pub(crate) use read::read_model;
 pub use types::{DimDef, TypeDef, ValueDef};
 
+use crate::source::Sources;
 use crate::tensor::{RawSparseTensor, RawTensor};
 
 /// Versions of the operator sets in use, by domain; the standard domain is the empty string.
 pub type Opsets = BTreeMap<String, i64>;
 
 /// A checked model.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Model {
     /// The version of the file format.
     pub ir_version: i64,
@@ -44,6 +45,8 @@ pub struct Model {
     pub main: GraphDef,
     /// Named values that the writer left.
     pub metadata: BTreeMap<String, String>,
+    /// The files that its tensors lie in.
+    pub sources: Sources,
 }
 
 impl Model {

@@ -162,6 +162,7 @@ pub(crate) fn read_model(
         functions,
         main,
         metadata: entries(proto.metadata_props),
+        sources: reader.external.into_sources(),
     })
 }
 
