@@ -1,0 +1,134 @@
+//! The builder: appends ops to a graph, infers their types, and returns errors.
+//!
+//! The method of each op stands in the op's own file under `ops/`; here are only the general ones.
+
+use crate::dtype::DType;
+use crate::error::IrError;
+use crate::graph::{Graph, Loc, NodeId, ValueId};
+use crate::op::Op;
+use crate::tensor::Tensor;
+use crate::types::{Shape, TensorType, Type};
+
+/// Builds a graph.
+///
+/// ```
+/// use rlx_ir::{Builder, DType, Dim};
+/// let mut b = Builder::new("main");
+/// let x = b.input("x", DType::F32, [Dim::symbol("n"), Dim::from(4)])?;
+/// let y = b.relu(x)?;
+/// b.output("y", y)?;
+/// let graph = b.finish();
+/// assert_eq!(graph.ty(graph.outputs()[0].value).to_string(), "f32[n, 4]");
+/// # Ok::<(), rlx_ir::IrError>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Builder {
+    graph: Graph,
+    loc: Loc,
+}
+
+impl Builder {
+    /// A builder of an empty graph.
+    pub fn new(name: impl Into<String>) -> Self {
+        Builder { graph: Graph::new(name), loc: Loc::none() }
+    }
+
+    /// A builder that appends to a graph.
+    pub fn from_graph(graph: Graph) -> Self {
+        Builder { graph, loc: Loc::none() }
+    }
+
+    /// The graph so far.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// The graph so far, to declare things on.
+    pub fn graph_mut(&mut self) -> &mut Graph {
+        &mut self.graph
+    }
+
+    /// The graph.
+    pub fn finish(self) -> Graph {
+        self.graph
+    }
+
+    /// Nodes added from now on come from this place of the source.
+    pub fn set_loc(&mut self, loc: Loc) {
+        self.loc = loc;
+    }
+
+    /// The place that added nodes come from.
+    pub fn loc(&self) -> &Loc {
+        &self.loc
+    }
+
+    /// Declares an input.
+    pub fn input(&mut self, name: &str, dtype: DType, shape: impl IntoIterator<Item = impl Into<crate::dim::Dim>>) -> Result<ValueId, IrError> {
+        self.graph.add_input(name, Type::tensor(dtype, Shape::new(shape)))
+    }
+
+    /// Declares a parameter without a default.
+    pub fn param(&mut self, name: &str, dtype: DType, shape: impl IntoIterator<Item = impl Into<crate::dim::Dim>>) -> Result<ValueId, IrError> {
+        self.graph.add_param(name, Type::tensor(dtype, Shape::new(shape)), None)
+    }
+
+    /// Declares a parameter that has this value until set.
+    pub fn param_with(&mut self, name: &str, value: Tensor) -> Result<ValueId, IrError> {
+        let ty = TensorType::new(value.dtype(), Shape::new(value.dims().iter().copied()));
+        self.graph.add_param(name, ty, Some(value))
+    }
+
+    /// Declares an output.
+    pub fn output(&mut self, name: &str, value: ValueId) -> Result<(), IrError> {
+        self.graph.add_output(name, value)
+    }
+
+    /// Appends a node.
+    pub fn node(&mut self, op: impl Into<Op>, operands: &[ValueId], regions: Vec<Graph>) -> Result<NodeId, IrError> {
+        self.graph.add_node(op.into(), operands.to_vec(), regions, self.loc.clone())
+    }
+
+    /// Appends an op and gives its results.
+    pub fn op(&mut self, op: impl Into<Op>, operands: &[ValueId]) -> Result<Vec<ValueId>, IrError> {
+        let id = self.node(op, operands, Vec::new())?;
+        Ok(self.graph.node(id).results.clone())
+    }
+
+    /// Appends an op with nested graphs and gives its results.
+    pub fn op_with_regions(&mut self, op: impl Into<Op>, operands: &[ValueId], regions: Vec<Graph>) -> Result<Vec<ValueId>, IrError> {
+        let id = self.node(op, operands, regions)?;
+        Ok(self.graph.node(id).results.clone())
+    }
+
+    /// Appends an op of one result (the first, if it has several).
+    pub fn op1(&mut self, op: impl Into<Op>, operands: &[ValueId]) -> Result<ValueId, IrError> {
+        let id = self.node(op, operands, Vec::new())?;
+        let node = self.graph.node(id);
+        node.results.first().copied().ok_or_else(|| IrError::Eval(format!("`{}` has no result", node.op)))
+    }
+
+    /// The type of a value.
+    pub fn ty(&self, v: ValueId) -> Result<&Type, IrError> {
+        self.graph
+            .get_value(v)
+            .map(|i| &i.ty)
+            .ok_or_else(|| IrError::UnknownValue(v.index() as u32, self.graph.name().into()))
+    }
+
+    /// The tensor type of a value; an error for sequences and optionals.
+    pub fn tensor_type(&self, v: ValueId) -> Result<&TensorType, IrError> {
+        let ty = self.ty(v)?;
+        ty.as_tensor().ok_or_else(|| IrError::Eval(format!("{} is a {ty}, not a tensor", self.graph.value_name(v))))
+    }
+
+    /// The shape of a tensor.
+    pub fn shape(&self, v: ValueId) -> Result<Shape, IrError> {
+        Ok(self.tensor_type(v)?.shape.clone())
+    }
+
+    /// The dtype of a tensor.
+    pub fn dtype(&self, v: ValueId) -> Result<DType, IrError> {
+        Ok(self.tensor_type(v)?.dtype)
+    }
+}

@@ -1,0 +1,366 @@
+//! Elements in their widest form, and the exact rules of rounding and packing each dtype.
+//!
+//! This is the one place that knows how a dtype's bits read as numbers: the evaluator, the folder, printers and tests use it.
+
+use half::{bf16, f16};
+
+use crate::dtype::{Class, DType};
+
+/// Elements widened without loss: floats to f64, integers and booleans to i128.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Elements {
+    /// Floats of any width.
+    Float(Vec<f64>),
+    /// Integers of any width; booleans as 0 and 1.
+    Int(Vec<i128>),
+    /// Real and imaginary parts.
+    Complex(Vec<[f64; 2]>),
+    /// Strings.
+    Str(Vec<String>),
+}
+
+impl Elements {
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        match self {
+            Elements::Float(v) => v.len(),
+            Elements::Int(v) => v.len(),
+            Elements::Complex(v) => v.len(),
+            Elements::Str(v) => v.len(),
+        }
+    }
+
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Floats as they are, integers rounded to the nearest f64; `None` for complex and strings.
+    pub fn to_f64(&self) -> Option<Vec<f64>> {
+        match self {
+            Elements::Float(v) => Some(v.clone()),
+            Elements::Int(v) => Some(v.iter().map(|&i| i as f64).collect()),
+            _ => None,
+        }
+    }
+
+    /// Integers (and booleans); `None` otherwise.
+    pub fn ints(&self) -> Option<&[i128]> {
+        match self {
+            Elements::Int(v) => Some(v),
+            _ => None,
+        }
+    }
+}
+
+/// The format of a small float: exponent and mantissa bits, bias, and how its special values are coded.
+struct Mini {
+    exp: u32,
+    man: u32,
+    bias: i32,
+    /// IEEE style: the top exponent holds infinities and NaNs.
+    ieee: bool,
+    /// One zero; NaN where −0 would be.
+    fnuz: bool,
+    /// Has a NaN at all-ones (the `fn` types); false with `ieee` and `fnuz` false means no NaN at all.
+    nan_all_ones: bool,
+}
+
+const fn mini(dtype: DType) -> Option<Mini> {
+    let (exp, man, bias, ieee, fnuz, nan_all_ones) = match dtype {
+        DType::F8E4M3FN => (4, 3, 7, false, false, true),
+        DType::F8E4M3FNUZ => (4, 3, 8, false, true, false),
+        DType::F8E5M2 => (5, 2, 15, true, false, false),
+        DType::F8E5M2FNUZ => (5, 2, 16, false, true, false),
+        DType::F4E2M1 => (2, 1, 1, false, false, false),
+        _ => return None,
+    };
+    Some(Mini { exp, man, bias, ieee, fnuz, nan_all_ones })
+}
+
+impl Mini {
+    fn decode(&self, bits: u8) -> f64 {
+        let width = self.exp + self.man;
+        let neg = bits >> width & 1 == 1;
+        let mag = u32::from(bits) & ((1 << width) - 1);
+        let e = mag >> self.man;
+        let m = mag & ((1 << self.man) - 1);
+        let sign = if neg { -1.0 } else { 1.0 };
+        if self.fnuz && neg && mag == 0 {
+            return f64::NAN;
+        }
+        if self.ieee && e == (1 << self.exp) - 1 {
+            return if m == 0 { sign * f64::INFINITY } else { f64::NAN };
+        }
+        if self.nan_all_ones && mag == (1 << width) - 1 {
+            return f64::NAN;
+        }
+        let frac = f64::from(m) / f64::from(1u32 << self.man);
+        let v = if e == 0 {
+            frac * 2f64.powi(1 - self.bias)
+        } else {
+            (1.0 + frac) * 2f64.powi(e as i32 - self.bias)
+        };
+        sign * v
+    }
+
+    /// Largest finite magnitude, as bits.
+    fn max_bits(&self) -> u32 {
+        let all = (1u32 << (self.exp + self.man)) - 1;
+        if self.ieee {
+            (((1 << self.exp) - 1) << self.man) - 1
+        } else if self.nan_all_ones {
+            all - 1
+        } else {
+            all
+        }
+    }
+
+    fn nan_bits(&self) -> Option<u8> {
+        let width = self.exp + self.man;
+        if self.fnuz {
+            Some(1 << width)
+        } else if self.ieee || self.nan_all_ones {
+            Some(((1u32 << width) - 1) as u8)
+        } else {
+            None
+        }
+    }
+
+    /// Rounds to nearest even. Overflow goes to the largest finite value when `saturate`, else to infinity or NaN.
+    fn encode(&self, x: f64, saturate: bool) -> u8 {
+        let width = self.exp + self.man;
+        let sign = if x.is_sign_negative() { 1u8 << width } else { 0 };
+        let max = self.max_bits();
+        if x.is_nan() {
+            return self.nan_bits().unwrap_or(max as u8);
+        }
+        let a = x.abs();
+        let over = |inf: bool| -> u8 {
+            if self.ieee && (!saturate || inf) && !(inf && saturate) {
+                return sign | ((((1u32 << self.exp) - 1) << self.man) as u8);
+            }
+            if saturate {
+                return sign | max as u8;
+            }
+            self.nan_bits().unwrap_or(sign | max as u8)
+        };
+        if a.is_infinite() {
+            return over(true);
+        }
+        // The grid step at this magnitude; below the smallest normal it is that of the subnormals.
+        let min_exp = 1 - self.bias;
+        let e = if a == 0.0 { min_exp } else { exponent(a).max(min_exp) };
+        let step = 2f64.powi(e - self.man as i32);
+        let q = (a / step).round_ties_even();
+        let mut code = q as u32;
+        let mut e = e;
+        if code >= 2 << self.man {
+            code >>= 1;
+            e += 1;
+        }
+        let bits = if code < 1 << self.man {
+            code
+        } else {
+            (((e - min_exp + 1) as u32) << self.man) + (code - (1 << self.man))
+        };
+        if bits > max {
+            return over(false);
+        }
+        if self.fnuz && bits == 0 {
+            return 0;
+        }
+        sign | bits as u8
+    }
+}
+
+/// Unbiased exponent of a positive finite f64.
+fn exponent(a: f64) -> i32 {
+    let bits = (a.to_bits() >> 52 & 0x7ff) as i32;
+    if bits == 0 { -1023 } else { bits - 1023 }
+}
+
+/// An `f8e8m0` power of two, rounded to nearest in the exponent; NaN at 0xff.
+fn encode_e8m0(x: f64, saturate: bool) -> u8 {
+    if x.is_nan() || x.is_infinite() && !saturate {
+        return 0xff;
+    }
+    let a = x.abs();
+    if a == 0.0 {
+        return 0;
+    }
+    if a.is_infinite() {
+        return 0xfe;
+    }
+    let mut e = exponent(a);
+    // Ties go up, as the OCP conversion does: the midpoint between 2^e and 2^(e+1) is 1.5 × 2^e.
+    if a >= 1.5 * 2f64.powi(e) {
+        e += 1;
+    }
+    let code = e + 127;
+    if code > 254 { if saturate { 0xfe } else { 0xff } } else { code.max(0) as u8 }
+}
+
+/// Reads the bits of one float dtype of 8 bits or fewer.
+pub fn decode_small_float(dtype: DType, bits: u8) -> f64 {
+    match dtype {
+        DType::F8E8M0 => {
+            if bits == 0xff {
+                f64::NAN
+            } else {
+                2f64.powi(i32::from(bits) - 127)
+            }
+        }
+        _ => mini(dtype).map_or(f64::NAN, |m| m.decode(bits)),
+    }
+}
+
+/// Rounds to a float dtype of 8 bits or fewer. With `saturate`, what overflows becomes the largest finite value.
+pub fn encode_small_float(dtype: DType, x: f64, saturate: bool) -> u8 {
+    match dtype {
+        DType::F8E8M0 => encode_e8m0(x, saturate),
+        _ => mini(dtype).map_or(0, |m| m.encode(x, saturate)),
+    }
+}
+
+/// Rounds a wide float to the values that `dtype` can hold (to nearest even).
+pub fn round_float(dtype: DType, x: f64) -> f64 {
+    match dtype {
+        DType::F64 => x,
+        DType::F32 => f64::from(x as f32),
+        DType::F16 => f16::from_f64(x).to_f64(),
+        DType::BF16 => bf16::from_f64(x).to_f64(),
+        _ => decode_small_float(dtype, encode_small_float(dtype, x, true)),
+    }
+}
+
+/// Wraps a wide integer into the range of an integer dtype; for `bool`, anything but 0 is 1.
+pub fn wrap_int(dtype: DType, x: i128) -> i128 {
+    match dtype.class() {
+        Class::Bool => i128::from(x != 0),
+        Class::Int => {
+            let shift = 128 - dtype.bits() as u32;
+            (x << shift) >> shift
+        }
+        Class::UInt => x & ((1i128 << dtype.bits()) - 1),
+        _ => x,
+    }
+}
+
+/// Widens `n` packed elements.
+pub fn decode(dtype: DType, bytes: &[u8], n: usize) -> Elements {
+    macro_rules! wide {
+        ($t:ty, $variant:ident, $w:ty) => {
+            Elements::$variant(
+                bytes.chunks_exact(size_of::<$t>()).take(n).map(|c| <$w>::from(bytemuck::pod_read_unaligned::<$t>(c))).collect(),
+            )
+        };
+    }
+    match dtype {
+        DType::Bool => Elements::Int(bytes.iter().take(n).map(|&b| i128::from(b != 0)).collect()),
+        DType::I8 => wide!(i8, Int, i128),
+        DType::I16 => wide!(i16, Int, i128),
+        DType::I32 => wide!(i32, Int, i128),
+        DType::I64 => wide!(i64, Int, i128),
+        DType::U8 => wide!(u8, Int, i128),
+        DType::U16 => wide!(u16, Int, i128),
+        DType::U32 => wide!(u32, Int, i128),
+        DType::U64 => wide!(u64, Int, i128),
+        DType::F16 => wide!(f16, Float, f64),
+        DType::BF16 => wide!(bf16, Float, f64),
+        DType::F32 => wide!(f32, Float, f64),
+        DType::F64 => wide!(f64, Float, f64),
+        DType::C64 => Elements::Complex(
+            bytes
+                .chunks_exact(8)
+                .take(n)
+                .map(|c| bytemuck::pod_read_unaligned::<[f32; 2]>(c).map(f64::from))
+                .collect(),
+        ),
+        DType::C128 => {
+            Elements::Complex(bytes.chunks_exact(16).take(n).map(bytemuck::pod_read_unaligned::<[f64; 2]>).collect())
+        }
+        DType::I2 | DType::I4 | DType::U2 | DType::U4 => {
+            Elements::Int(sub_byte(dtype, bytes, n).map(|b| wrap_int(dtype, i128::from(b))).collect())
+        }
+        DType::F4E2M1 => Elements::Float(sub_byte(dtype, bytes, n).map(|b| decode_small_float(dtype, b)).collect()),
+        DType::F8E4M3FN | DType::F8E4M3FNUZ | DType::F8E5M2 | DType::F8E5M2FNUZ | DType::F8E8M0 => {
+            Elements::Float(bytes.iter().take(n).map(|&b| decode_small_float(dtype, b)).collect())
+        }
+        DType::Str => Elements::Str(Vec::new()),
+    }
+}
+
+fn sub_byte(dtype: DType, bytes: &[u8], n: usize) -> impl Iterator<Item = u8> {
+    let bits = dtype.bits();
+    let per = 8 / bits;
+    let mask = (1u8 << bits) - 1;
+    (0..n).map(move |i| bytes.get(i / per).map_or(0, |b| b >> (bits * (i % per)) & mask))
+}
+
+/// Rounds and packs elements. Elements of another class than the dtype's are converted by value first.
+pub fn encode(dtype: DType, elements: &Elements) -> Vec<u8> {
+    let floats = || -> Vec<f64> {
+        match elements {
+            Elements::Complex(v) => v.iter().map(|c| c[0]).collect(),
+            e => e.to_f64().unwrap_or_default(),
+        }
+    };
+    let ints = || -> Vec<i128> {
+        match elements {
+            Elements::Int(v) => v.iter().map(|&x| wrap_int(dtype, x)).collect(),
+            _ => floats().into_iter().map(|x| float_to_int(dtype, x)).collect(),
+        }
+    };
+    let pairs = || -> Vec<[f64; 2]> {
+        match elements {
+            Elements::Complex(v) => v.clone(),
+            _ => floats().into_iter().map(|x| [x, 0.0]).collect(),
+        }
+    };
+    let mut out = Vec::with_capacity(dtype.bytes_for(elements.len()).unwrap_or(0));
+    match dtype {
+        DType::F64 => floats().iter().for_each(|x| out.extend(x.to_le_bytes())),
+        DType::F32 => floats().iter().for_each(|&x| out.extend((x as f32).to_le_bytes())),
+        DType::F16 => floats().iter().for_each(|&x| out.extend(f16::from_f64(x).to_le_bytes())),
+        DType::BF16 => floats().iter().for_each(|&x| out.extend(bf16::from_f64(x).to_le_bytes())),
+        DType::C64 => pairs().iter().flatten().for_each(|&x| out.extend((x as f32).to_le_bytes())),
+        DType::C128 => pairs().iter().flatten().for_each(|&x| out.extend(x.to_le_bytes())),
+        DType::F4E2M1 => pack_sub_byte(dtype, floats().iter().map(|&x| encode_small_float(dtype, x, true)), &mut out),
+        DType::I2 | DType::I4 | DType::U2 | DType::U4 => {
+            pack_sub_byte(dtype, ints().iter().map(|&x| x as u8), &mut out);
+        }
+        d if d.is_float() => out.extend(floats().iter().map(|&x| encode_small_float(d, x, true))),
+        DType::Str => {}
+        d => {
+            let size = d.size().unwrap_or(1);
+            ints().iter().for_each(|x| out.extend(x.to_le_bytes().iter().take(size)));
+        }
+    }
+    out
+}
+
+fn pack_sub_byte(dtype: DType, values: impl Iterator<Item = u8>, out: &mut Vec<u8>) {
+    let bits = dtype.bits();
+    let per = 8 / bits;
+    let mask = (1u8 << bits) - 1;
+    for (i, v) in values.enumerate() {
+        if i % per == 0 {
+            out.push(0);
+        }
+        if let Some(last) = out.last_mut() {
+            *last |= (v & mask) << (bits * (i % per));
+        }
+    }
+}
+
+/// Float to integer: truncated toward zero, saturated at the ends of the range, NaN is 0; for `bool`, anything but 0 (NaN too) is 1.
+///
+/// The ONNX standard leaves out-of-range values undefined; this is the rule of StableHLO `convert` on saturating targets and of Rust's `as`.
+pub fn float_to_int(dtype: DType, x: f64) -> i128 {
+    match dtype.int_range() {
+        Some((0, 1)) if dtype == DType::Bool => i128::from(x != 0.0),
+        Some((lo, hi)) => (x as i128).clamp(lo, hi),
+        None => 0,
+    }
+}

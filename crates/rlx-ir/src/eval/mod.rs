@@ -1,0 +1,248 @@
+//! The evaluator: the slow, obvious meaning of a graph, and the oracle of everything else.
+//!
+//! It runs nodes in order, each by its op's own reference semantics ([`OpDef::eval`](crate::op::OpDef::eval)), and checks every
+//! result against the type that inference promised. It shares no code with any kernel, and no backend may call it.
+
+mod elementwise;
+mod index;
+
+use std::collections::BTreeMap;
+
+use crate::dim::{Dim, DimBinding, Equation};
+use crate::error::{IrError, OpError};
+use crate::graph::{Graph, Module, Node, ValueId};
+use crate::op::{EvalCx, EvalOptions};
+use crate::tensor::{Tensor, Value};
+use crate::types::{Shape, Type};
+
+pub use elementwise::{broadcast_index, broadcast_sizes, elementwise};
+pub use index::{for_each_index, gather_elements, index_elements, row_major_strides, take_linear};
+
+/// How deep calls and nested graphs may go.
+pub const MAX_DEPTH: usize = 64;
+
+/// What a run starts from.
+#[derive(Clone, Debug, Default)]
+pub struct EvalInputs {
+    /// One value per graph input, in order.
+    pub inputs: Vec<Value>,
+    /// Parameters by name, over their defaults.
+    pub params: BTreeMap<String, Tensor>,
+    /// States by name, over their initial values.
+    pub states: BTreeMap<String, Tensor>,
+    /// Sizes of symbols that no shape binds.
+    pub binding: DimBinding,
+}
+
+/// What a run gives.
+#[derive(Clone, Debug, Default)]
+pub struct EvalResults {
+    /// One value per graph output, in order.
+    pub outputs: Vec<Value>,
+    /// States after the run.
+    pub states: BTreeMap<String, Tensor>,
+    /// Sizes of all symbols, those that depend on data included.
+    pub binding: DimBinding,
+}
+
+/// Runs a module.
+pub fn evaluate(module: &Module, inputs: &EvalInputs, options: EvalOptions) -> Result<EvalResults, IrError> {
+    evaluate_observed(module, inputs, options, &mut |_, _| {})
+}
+
+/// Runs a module and shows every value of the main graph as it is defined.
+pub fn evaluate_observed(module: &Module, inputs: &EvalInputs, options: EvalOptions, observe: &mut dyn FnMut(ValueId, &Value)) -> Result<EvalResults, IrError> {
+    let g = &module.main;
+    let mut problems = Vec::new();
+    if inputs.inputs.len() != g.inputs().len() {
+        problems.push(format!("graph `{}` takes {} inputs, got {}", g.name(), g.inputs().len(), inputs.inputs.len()));
+    }
+    for (what, given, known) in [
+        ("parameter", inputs.params.keys().collect::<Vec<_>>(), g.params().iter().map(|p| &*p.name).collect::<Vec<_>>()),
+        ("state", inputs.states.keys().collect(), g.states().iter().map(|s| &*s.name).collect()),
+    ] {
+        for name in given {
+            if !known.contains(&name.as_str()) {
+                problems.push(format!("graph `{}` has no {what} `{name}`", g.name()));
+            }
+        }
+    }
+    let mut start: Vec<(ValueId, Value)> = g.inputs().iter().copied().zip(inputs.inputs.iter().cloned()).collect();
+    for p in g.params() {
+        match inputs.params.get(&*p.name).or(p.default.as_ref()) {
+            Some(t) => start.push((p.value, t.clone().into())),
+            None => problems.push(format!("parameter `{}` is not set and has no default", p.name)),
+        }
+    }
+    let binding = bind(g, &start, &inputs.binding, &mut problems);
+    let mut binding = match binding {
+        Some(b) if problems.is_empty() => b,
+        _ => return Err(IrError::Eval(problems.join("; "))),
+    };
+    for s in g.states() {
+        let t = match (inputs.states.get(&*s.name), &s.init, g.tensor_type(s.value)) {
+            (Some(t), _, _) | (None, Some(t), _) => t.clone(),
+            (None, None, Some(ty)) => {
+                let dims = sizes(&ty.shape, &binding).map_err(|e| IrError::Eval(format!("state `{}`: {e}", s.name)))?;
+                Tensor::zeros(ty.dtype, &dims).map_err(|e| IrError::Eval(e.to_string()))?
+            }
+            _ => return Err(IrError::Eval(format!("state `{}` is not a tensor", s.name))),
+        };
+        start.push((s.value, t.into()));
+    }
+    let values = run(g, start, &mut binding, options, &module.functions, MAX_DEPTH, observe)?;
+    let take = |v: ValueId| {
+        values.get(v.index()).cloned().flatten().ok_or_else(|| IrError::Eval(format!("{} was not computed", g.value_name(v))))
+    };
+    let outputs = g.outputs().iter().map(|o| take(o.value)).collect::<Result<_, _>>()?;
+    let mut states = BTreeMap::new();
+    for s in g.states() {
+        if let Value::Tensor(t) = take(s.next.unwrap_or(s.value))? {
+            states.insert(s.name.to_string(), t);
+        }
+    }
+    Ok(EvalResults { outputs, states, binding })
+}
+
+/// Runs a nested graph or a function on its inputs.
+pub fn eval_nested(g: &Graph, args: &[Value], cx: &EvalCx<'_>) -> Result<Vec<Value>, OpError> {
+    let Some(depth) = cx.depth.checked_sub(1) else {
+        return Err(OpError::new(format!("graphs are nested or called more than {MAX_DEPTH} deep")));
+    };
+    if args.len() != g.inputs().len() {
+        return Err(OpError::new(format!("graph `{}` takes {} inputs, got {}", g.name(), g.inputs().len(), args.len())));
+    }
+    let start: Vec<(ValueId, Value)> = g.inputs().iter().copied().zip(args.iter().cloned()).collect();
+    let mut problems = Vec::new();
+    // Symbols of the surrounding graph stay visible, except that those of the nested graph's own inputs follow its arguments.
+    let own = g.input_symbols();
+    let outer: DimBinding = cx.binding.iter().filter(|(s, _)| !own.contains(*s)).map(|(s, v)| (s.clone(), v)).collect();
+    let mut binding =
+        bind(g, &start, &outer, &mut problems).filter(|_| problems.is_empty()).ok_or_else(|| OpError::new(problems.join("; ")))?;
+    let values = run(g, start, &mut binding, cx.options, cx.functions, depth, &mut |_, _| {})
+        .map_err(|e| OpError::new(format!("in graph `{}`: {e}", g.name())))?;
+    g.outputs()
+        .iter()
+        .map(|o| values.get(o.value.index()).cloned().flatten().ok_or_else(|| OpError::new(format!("{} was not computed", o.value))))
+        .collect()
+}
+
+/// Solves the symbols of the starting values' types from their contents' shapes.
+fn bind(g: &Graph, start: &[(ValueId, Value)], given: &DimBinding, problems: &mut Vec<String>) -> Option<DimBinding> {
+    let mut equations = Vec::new();
+    for (v, value) in start {
+        equate(g.ty(*v), value, &g.value_name(*v), &mut equations, problems);
+    }
+    match crate::dim::solve(&equations, given, g.bounds()) {
+        Ok(b) => Some(b),
+        Err(e) => {
+            problems.extend(e.iter().map(ToString::to_string));
+            None
+        }
+    }
+}
+
+/// States that a value's sizes are those of its type.
+fn equate(ty: &Type, value: &Value, name: &str, equations: &mut Vec<Equation>, problems: &mut Vec<String>) {
+    match (ty, value) {
+        (Type::Tensor(t), Value::Tensor(x)) => {
+            if t.dtype != x.dtype() || t.shape.rank() != x.rank() {
+                problems.push(format!("{name} must be {t}, got {x:?}"));
+                return;
+            }
+            for (axis, (d, &n)) in t.shape.iter().zip(x.dims()).enumerate() {
+                equations.push(Equation { dim: d.clone(), value: n as i64, origin: format!("{name} axis {axis}").into() });
+            }
+        }
+        (Type::Sequence(_), Value::Sequence(_)) | (Type::Optional(_), Value::Optional(_)) => {}
+        _ => problems.push(format!("{name} must be a {ty}")),
+    }
+}
+
+fn sizes(shape: &Shape, binding: &DimBinding) -> Result<Vec<usize>, OpError> {
+    shape
+        .iter()
+        .map(|d: &Dim| {
+            let v = d.eval(binding)?;
+            usize::try_from(v).map_err(|_| OpError::new(format!("size {d} is {v}; sizes must be ≥ 0")))
+        })
+        .collect()
+}
+
+/// Runs the nodes in order; gives all values that were not dropped after their last use by an output.
+fn run(
+    g: &Graph,
+    start: Vec<(ValueId, Value)>,
+    binding: &mut DimBinding,
+    options: EvalOptions,
+    functions: &BTreeMap<String, Graph>,
+    depth: usize,
+    observe: &mut dyn FnMut(ValueId, &Value),
+) -> Result<Vec<Option<Value>>, IrError> {
+    for c in g.constraints() {
+        // A constraint over symbols that depend on data is checked when the node that defines them has run.
+        if c.check(binding).is_err_and(|e| e.is_violated()) {
+            if let Err(e) = c.check(binding) {
+                return Err(IrError::Eval(e.to_string()));
+            }
+        }
+    }
+    let mut remaining = g.use_counts();
+    let mut values: Vec<Option<Value>> = vec![None; g.num_values()];
+    for (v, x) in start {
+        observe(v, &x);
+        if let Some(slot) = values.get_mut(v.index()) {
+            *slot = Some(x);
+        }
+    }
+    for node in g.nodes() {
+        let args = node
+            .operands
+            .iter()
+            .map(|v| values.get(v.index()).cloned().flatten().ok_or_else(|| IrError::Eval(format!("{} is used before it is computed", g.value_name(*v)))))
+            .collect::<Result<Vec<_>, _>>()?;
+        let fail = |error: OpError| IrError::Op { node: Box::new(g.describe(&node.op, &node.operands, &node.loc)), error };
+        let cx = EvalCx { binding, options, regions: &node.regions, functions, depth };
+        let results = node.op.def().eval(&cx, &args).map_err(fail)?;
+        check_results(g, node, &results, binding).map_err(fail)?;
+        for (v, x) in node.results.iter().zip(results) {
+            observe(*v, &x);
+            if let Some(slot) = values.get_mut(v.index()) {
+                *slot = Some(x);
+            }
+        }
+        for v in &node.operands {
+            if let Some(n) = remaining.get_mut(v.index()) {
+                *n = n.saturating_sub(1);
+                if *n == 0 {
+                    values[v.index()] = None;
+                }
+            }
+        }
+    }
+    Ok(values)
+}
+
+/// Checks results against the inferred types, and binds the symbols that this node defines.
+fn check_results(g: &Graph, node: &Node, results: &[Value], binding: &mut DimBinding) -> Result<(), OpError> {
+    if results.len() != node.results.len() {
+        return Err(OpError::new(format!("gave {} results, {} were inferred", results.len(), node.results.len())));
+    }
+    let (mut equations, mut problems) = (Vec::new(), Vec::new());
+    for (v, x) in node.results.iter().zip(results) {
+        equate(g.ty(*v), x, &g.value_name(*v), &mut equations, &mut problems);
+        if let (Some(elems), Value::Tensor(t)) = (g.elems(*v), x)
+            && let Some(ints) = t.elements().ints()
+        {
+            for (i, (d, &n)) in elems.iter().zip(ints).enumerate() {
+                let value = i64::try_from(n).map_err(|_| OpError::new(format!("element {i} is {n}, which is no size")))?;
+                equations.push(Equation { dim: d.clone(), value, origin: format!("{} element {i}", g.value_name(*v)).into() });
+            }
+        }
+    }
+    match crate::dim::solve(&equations, binding, g.bounds()) {
+        Ok(b) => *binding = b,
+        Err(e) => problems.extend(e.iter().map(ToString::to_string)),
+    }
+    if problems.is_empty() { Ok(()) } else { Err(OpError::new(problems.join("; "))) }
+}
