@@ -64,12 +64,22 @@ impl Builder {
     }
 
     /// Declares an input.
-    pub fn input(&mut self, name: &str, dtype: DType, shape: impl IntoIterator<Item = impl Into<crate::dim::Dim>>) -> Result<ValueId, IrError> {
+    pub fn input(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        shape: impl IntoIterator<Item = impl Into<crate::dim::Dim>>,
+    ) -> Result<ValueId, IrError> {
         self.graph.add_input(name, Type::tensor(dtype, Shape::new(shape)))
     }
 
     /// Declares a parameter without a default.
-    pub fn param(&mut self, name: &str, dtype: DType, shape: impl IntoIterator<Item = impl Into<crate::dim::Dim>>) -> Result<ValueId, IrError> {
+    pub fn param(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        shape: impl IntoIterator<Item = impl Into<crate::dim::Dim>>,
+    ) -> Result<ValueId, IrError> {
         self.graph.add_param(name, Type::tensor(dtype, Shape::new(shape)), None)
     }
 
@@ -96,7 +106,12 @@ impl Builder {
     }
 
     /// Appends an op with nested graphs and gives its results.
-    pub fn op_with_regions(&mut self, op: impl Into<Op>, operands: &[ValueId], regions: Vec<Graph>) -> Result<Vec<ValueId>, IrError> {
+    pub fn op_with_regions(
+        &mut self,
+        op: impl Into<Op>,
+        operands: &[ValueId],
+        regions: Vec<Graph>,
+    ) -> Result<Vec<ValueId>, IrError> {
         let id = self.node(op, operands, regions)?;
         Ok(self.graph.node(id).results.clone())
     }

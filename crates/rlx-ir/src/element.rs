@@ -96,11 +96,7 @@ impl Mini {
             return f64::NAN;
         }
         let frac = f64::from(m) / f64::from(1u32 << self.man);
-        let v = if e == 0 {
-            frac * 2f64.powi(1 - self.bias)
-        } else {
-            (1.0 + frac) * 2f64.powi(e as i32 - self.bias)
-        };
+        let v = if e == 0 { frac * 2f64.powi(1 - self.bias) } else { (1.0 + frac) * 2f64.powi(e as i32 - self.bias) };
         sign * v
     }
 
@@ -252,7 +248,11 @@ pub fn decode(dtype: DType, bytes: &[u8], n: usize) -> Elements {
     macro_rules! wide {
         ($t:ty, $variant:ident, $w:ty) => {
             Elements::$variant(
-                bytes.chunks_exact(size_of::<$t>()).take(n).map(|c| <$w>::from(bytemuck::pod_read_unaligned::<$t>(c))).collect(),
+                bytes
+                    .chunks_exact(size_of::<$t>())
+                    .take(n)
+                    .map(|c| <$w>::from(bytemuck::pod_read_unaligned::<$t>(c)))
+                    .collect(),
             )
         };
     }
@@ -271,11 +271,7 @@ pub fn decode(dtype: DType, bytes: &[u8], n: usize) -> Elements {
         DType::F32 => wide!(f32, Float, f64),
         DType::F64 => wide!(f64, Float, f64),
         DType::C64 => Elements::Complex(
-            bytes
-                .chunks_exact(8)
-                .take(n)
-                .map(|c| bytemuck::pod_read_unaligned::<[f32; 2]>(c).map(f64::from))
-                .collect(),
+            bytes.chunks_exact(8).take(n).map(|c| bytemuck::pod_read_unaligned::<[f32; 2]>(c).map(f64::from)).collect(),
         ),
         DType::C128 => {
             Elements::Complex(bytes.chunks_exact(16).take(n).map(bytemuck::pod_read_unaligned::<[f64; 2]>).collect())

@@ -305,7 +305,13 @@ impl Graph {
     /// Symbols in the types of inputs and parameters: those that a call's shapes can bind.
     pub fn input_symbols(&self) -> BTreeSet<Symbol> {
         let mut out = BTreeSet::new();
-        for v in self.inputs.iter().copied().chain(self.params.iter().map(|p| p.value)).chain(self.states.iter().map(|s| s.value)) {
+        for v in self
+            .inputs
+            .iter()
+            .copied()
+            .chain(self.params.iter().map(|p| p.value))
+            .chain(self.states.iter().map(|s| s.value))
+        {
             self.ty(v).collect_symbols(&mut out);
         }
         out
@@ -419,7 +425,13 @@ impl Graph {
     }
 
     /// Runs an op's type rule without adding the node.
-    pub fn infer(&self, op: &Op, operands: &[ValueId], regions: &[Graph], loc: &Loc) -> Result<(Vec<ResultInfo>, Vec<ConstraintRecord>), IrError> {
+    pub fn infer(
+        &self,
+        op: &Op,
+        operands: &[ValueId],
+        regions: &[Graph],
+        loc: &Loc,
+    ) -> Result<(Vec<ResultInfo>, Vec<ConstraintRecord>), IrError> {
         for &v in operands {
             self.check_value(v)?;
         }
@@ -449,7 +461,13 @@ impl Graph {
     }
 
     /// Appends a node whose results' types are inferred.
-    pub fn add_node(&mut self, op: Op, operands: Vec<ValueId>, regions: Vec<Graph>, loc: Loc) -> Result<NodeId, IrError> {
+    pub fn add_node(
+        &mut self,
+        op: Op,
+        operands: Vec<ValueId>,
+        regions: Vec<Graph>,
+        loc: Loc,
+    ) -> Result<NodeId, IrError> {
         let (results, constraints) = self.infer(&op, &operands, &regions, &loc)?;
         for c in constraints {
             if !self.constraints.iter().any(|d| d.constraint == c.constraint) {

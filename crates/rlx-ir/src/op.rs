@@ -68,12 +68,23 @@ pub trait OpDef {
     }
 
     /// Reverse-mode derivative: cotangents of the operands from those of the results. `None`: that of the decomposition, or none.
-    fn vjp(&self, _b: &mut Builder, _args: &[ValueId], _results: &[ValueId], _cotangents: &[Option<ValueId>]) -> Rule<Vec<Option<ValueId>>> {
+    fn vjp(
+        &self,
+        _b: &mut Builder,
+        _args: &[ValueId],
+        _results: &[ValueId],
+        _cotangents: &[Option<ValueId>],
+    ) -> Rule<Vec<Option<ValueId>>> {
         None
     }
 
     /// Batching: the same op over operands with one more axis (`Some(axis)`), giving each result's batch axis.
-    fn batch(&self, _b: &mut Builder, _args: &[ValueId], _axes: &[Option<usize>]) -> Rule<Vec<(ValueId, Option<usize>)>> {
+    fn batch(
+        &self,
+        _b: &mut Builder,
+        _args: &[ValueId],
+        _axes: &[Option<usize>],
+    ) -> Rule<Vec<(ValueId, Option<usize>)>> {
         None
     }
 
@@ -193,8 +204,11 @@ impl<'a> InferCx<'a> {
         for i in range.clone() {
             let e = self.dtype(i)?;
             if e != d {
-                return Err(OpError::new(format!("operands {} and {i} must share a dtype, got {d} and {e}", range.start))
-                    .hint("insert a `convert`"));
+                return Err(OpError::new(format!(
+                    "operands {} and {i} must share a dtype, got {d} and {e}",
+                    range.start
+                ))
+                .hint("insert a `convert`"));
             }
         }
         Ok(d)
@@ -235,7 +249,9 @@ impl<'a> InferCx<'a> {
             (Some(1), _) => return Ok(b.clone()),
             (_, Some(1)) => return Ok(a.clone()),
             (Some(x), Some(y)) => {
-                return Err(OpError::new(format!("cannot broadcast {x} with {y}")).hint("sizes must be equal or one of them 1"));
+                return Err(
+                    OpError::new(format!("cannot broadcast {x} with {y}")).hint("sizes must be equal or one of them 1")
+                );
             }
             _ => {}
         }
@@ -253,7 +269,10 @@ impl<'a> InferCx<'a> {
                 if let Some(e) = (axis + s.rank()).checked_sub(rank).and_then(|i| s.dims().get(i)) {
                     d = self.broadcast_dim(&d, e).map_err(|e| {
                         let all: Vec<String> = shapes.iter().map(|s| s.to_string()).collect();
-                        OpError { message: format!("shapes {} do not broadcast: {}", all.join(" and "), e.message), hint: e.hint }
+                        OpError {
+                            message: format!("shapes {} do not broadcast: {}", all.join(" and "), e.message),
+                            hint: e.hint,
+                        }
                     })?;
                 }
             }
@@ -438,11 +457,22 @@ pub trait OpRules: OpSyntax {
         None
     }
     /// See [`OpDef::vjp`].
-    fn vjp(&self, _b: &mut Builder, _args: &[ValueId], _results: &[ValueId], _cotangents: &[Option<ValueId>]) -> Rule<Vec<Option<ValueId>>> {
+    fn vjp(
+        &self,
+        _b: &mut Builder,
+        _args: &[ValueId],
+        _results: &[ValueId],
+        _cotangents: &[Option<ValueId>],
+    ) -> Rule<Vec<Option<ValueId>>> {
         None
     }
     /// See [`OpDef::batch`].
-    fn batch(&self, _b: &mut Builder, _args: &[ValueId], _axes: &[Option<usize>]) -> Rule<Vec<(ValueId, Option<usize>)>> {
+    fn batch(
+        &self,
+        _b: &mut Builder,
+        _args: &[ValueId],
+        _axes: &[Option<usize>],
+    ) -> Rule<Vec<(ValueId, Option<usize>)>> {
         None
     }
 }

@@ -6,7 +6,7 @@ use crate::tensor::{Tensor, checked_numel};
 
 /// Strides of a row-major tensor, in elements.
 pub fn row_major_strides(dims: &[usize]) -> Vec<usize> {
-    let mut strides = vec![1; dims.len()];
+    let mut strides = vec![1usize; dims.len()];
     for i in (1..dims.len()).rev() {
         strides[i - 1] = strides[i].saturating_mul(dims[i]);
     }
@@ -70,7 +70,9 @@ pub fn take_linear(x: &Tensor, dims: &[usize], positions: &[usize]) -> Result<Te
                 ),
                 _ => {
                     let v = e.ints().unwrap_or(&[]);
-                    crate::element::Elements::Int(positions.iter().map(|&i| check(i).map(|i| v[i])).collect::<Result<_, _>>()?)
+                    crate::element::Elements::Int(
+                        positions.iter().map(|&i| check(i).map(|i| v[i])).collect::<Result<_, _>>()?,
+                    )
                 }
             };
             Ok(Tensor::from_elements(x.dtype(), dims, &picked)?)

@@ -8,7 +8,7 @@ mod index;
 
 use std::collections::BTreeMap;
 
-use crate::dim::{Dim, DimBinding, Equation};
+use crate::dim::{ConstraintViolation, Dim, DimBinding, Equation};
 use crate::error::{IrError, OpError};
 use crate::graph::{Graph, Module, Node, ValueId};
 use crate::op::{EvalCx, EvalOptions};
@@ -51,14 +51,23 @@ pub fn evaluate(module: &Module, inputs: &EvalInputs, options: EvalOptions) -> R
 }
 
 /// Runs a module and shows every value of the main graph as it is defined.
-pub fn evaluate_observed(module: &Module, inputs: &EvalInputs, options: EvalOptions, observe: &mut dyn FnMut(ValueId, &Value)) -> Result<EvalResults, IrError> {
+pub fn evaluate_observed(
+    module: &Module,
+    inputs: &EvalInputs,
+    options: EvalOptions,
+    observe: &mut dyn FnMut(ValueId, &Value),
+) -> Result<EvalResults, IrError> {
     let g = &module.main;
     let mut problems = Vec::new();
     if inputs.inputs.len() != g.inputs().len() {
         problems.push(format!("graph `{}` takes {} inputs, got {}", g.name(), g.inputs().len(), inputs.inputs.len()));
     }
     for (what, given, known) in [
-        ("parameter", inputs.params.keys().collect::<Vec<_>>(), g.params().iter().map(|p| &*p.name).collect::<Vec<_>>()),
+        (
+            "parameter",
+            inputs.params.keys().collect::<Vec<_>>(),
+            g.params().iter().map(|p| &*p.name).collect::<Vec<_>>(),
+        ),
         ("state", inputs.states.keys().collect(), g.states().iter().map(|s| &*s.name).collect()),
     ] {
         for name in given {
@@ -92,7 +101,11 @@ pub fn evaluate_observed(module: &Module, inputs: &EvalInputs, options: EvalOpti
     }
     let values = run(g, start, &mut binding, options, &module.functions, MAX_DEPTH, observe)?;
     let take = |v: ValueId| {
-        values.get(v.index()).cloned().flatten().ok_or_else(|| IrError::Eval(format!("{} was not computed", g.value_name(v))))
+        values
+            .get(v.index())
+            .cloned()
+            .flatten()
+            .ok_or_else(|| IrError::Eval(format!("{} was not computed", g.value_name(v))))
     };
     let outputs = g.outputs().iter().map(|o| take(o.value)).collect::<Result<_, _>>()?;
     let mut states = BTreeMap::new();
@@ -110,20 +123,32 @@ pub fn eval_nested(g: &Graph, args: &[Value], cx: &EvalCx<'_>) -> Result<Vec<Val
         return Err(OpError::new(format!("graphs are nested or called more than {MAX_DEPTH} deep")));
     };
     if args.len() != g.inputs().len() {
-        return Err(OpError::new(format!("graph `{}` takes {} inputs, got {}", g.name(), g.inputs().len(), args.len())));
+        return Err(OpError::new(format!(
+            "graph `{}` takes {} inputs, got {}",
+            g.name(),
+            g.inputs().len(),
+            args.len()
+        )));
     }
     let start: Vec<(ValueId, Value)> = g.inputs().iter().copied().zip(args.iter().cloned()).collect();
     let mut problems = Vec::new();
     // Symbols of the surrounding graph stay visible, except that those of the nested graph's own inputs follow its arguments.
     let own = g.input_symbols();
     let outer: DimBinding = cx.binding.iter().filter(|(s, _)| !own.contains(*s)).map(|(s, v)| (s.clone(), v)).collect();
-    let mut binding =
-        bind(g, &start, &outer, &mut problems).filter(|_| problems.is_empty()).ok_or_else(|| OpError::new(problems.join("; ")))?;
+    let mut binding = bind(g, &start, &outer, &mut problems)
+        .filter(|_| problems.is_empty())
+        .ok_or_else(|| OpError::new(problems.join("; ")))?;
     let values = run(g, start, &mut binding, cx.options, cx.functions, depth, &mut |_, _| {})
         .map_err(|e| OpError::new(format!("in graph `{}`: {e}", g.name())))?;
     g.outputs()
         .iter()
-        .map(|o| values.get(o.value.index()).cloned().flatten().ok_or_else(|| OpError::new(format!("{} was not computed", o.value))))
+        .map(|o| {
+            values
+                .get(o.value.index())
+                .cloned()
+                .flatten()
+                .ok_or_else(|| OpError::new(format!("{} was not computed", o.value)))
+        })
         .collect()
 }
 
@@ -151,7 +176,11 @@ fn equate(ty: &Type, value: &Value, name: &str, equations: &mut Vec<Equation>, p
                 return;
             }
             for (axis, (d, &n)) in t.shape.iter().zip(x.dims()).enumerate() {
-                equations.push(Equation { dim: d.clone(), value: n as i64, origin: format!("{name} axis {axis}").into() });
+                equations.push(Equation {
+                    dim: d.clone(),
+                    value: n as i64,
+                    origin: format!("{name} axis {axis}").into(),
+                });
             }
         }
         (Type::Sequence(_), Value::Sequence(_)) | (Type::Optional(_), Value::Optional(_)) => {}
@@ -181,10 +210,8 @@ fn run(
 ) -> Result<Vec<Option<Value>>, IrError> {
     for c in g.constraints() {
         // A constraint over symbols that depend on data is checked when the node that defines them has run.
-        if c.check(binding).is_err_and(|e| e.is_violated()) {
-            if let Err(e) = c.check(binding) {
-                return Err(IrError::Eval(e.to_string()));
-            }
+        if let Err(e @ ConstraintViolation::Violated { .. }) = c.check(binding) {
+            return Err(IrError::Eval(e.to_string()));
         }
     }
     let mut remaining = g.use_counts();
@@ -199,9 +226,16 @@ fn run(
         let args = node
             .operands
             .iter()
-            .map(|v| values.get(v.index()).cloned().flatten().ok_or_else(|| IrError::Eval(format!("{} is used before it is computed", g.value_name(*v)))))
+            .map(|v| {
+                values
+                    .get(v.index())
+                    .cloned()
+                    .flatten()
+                    .ok_or_else(|| IrError::Eval(format!("{} is used before it is computed", g.value_name(*v))))
+            })
             .collect::<Result<Vec<_>, _>>()?;
-        let fail = |error: OpError| IrError::Op { node: Box::new(g.describe(&node.op, &node.operands, &node.loc)), error };
+        let fail =
+            |error: OpError| IrError::Op { node: Box::new(g.describe(&node.op, &node.operands, &node.loc)), error };
         let cx = EvalCx { binding, options, regions: &node.regions, functions, depth };
         let results = node.op.def().eval(&cx, &args).map_err(fail)?;
         check_results(g, node, &results, binding).map_err(fail)?;
@@ -235,8 +269,13 @@ fn check_results(g: &Graph, node: &Node, results: &[Value], binding: &mut DimBin
             && let Some(ints) = t.elements().ints()
         {
             for (i, (d, &n)) in elems.iter().zip(ints).enumerate() {
-                let value = i64::try_from(n).map_err(|_| OpError::new(format!("element {i} is {n}, which is no size")))?;
-                equations.push(Equation { dim: d.clone(), value, origin: format!("{} element {i}", g.value_name(*v)).into() });
+                let value =
+                    i64::try_from(n).map_err(|_| OpError::new(format!("element {i} is {n}, which is no size")))?;
+                equations.push(Equation {
+                    dim: d.clone(),
+                    value,
+                    origin: format!("{} element {i}", g.value_name(*v)).into(),
+                });
             }
         }
     }
@@ -246,3 +285,6 @@ fn check_results(g: &Graph, node: &Node, results: &[Value], binding: &mut DimBin
     }
     if problems.is_empty() { Ok(()) } else { Err(OpError::new(problems.join("; "))) }
 }
+
+#[cfg(test)]
+mod tests;

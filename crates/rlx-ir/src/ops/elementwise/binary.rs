@@ -96,7 +96,13 @@ fn int_pow(base: i128, mut exp: i128, d: D) -> i128 {
     if exp < 0 {
         return match base {
             1 => 1,
-            -1 => if exp % 2 == 0 { 1 } else { -1 },
+            -1 => {
+                if exp % 2 == 0 {
+                    1
+                } else {
+                    -1
+                }
+            }
             _ => 0,
         };
     }
@@ -116,7 +122,13 @@ fn shift_left(x: i128, by: i128, d: D) -> i128 {
 }
 
 fn shift_right(x: i128, by: i128, d: D) -> i128 {
-    if (0..d.bits() as i128).contains(&by) { x >> by } else if x < 0 { -1 } else { 0 }
+    if (0..d.bits() as i128).contains(&by) {
+        x >> by
+    } else if x < 0 {
+        -1
+    } else {
+        0
+    }
 }
 
 fn complex_div(a: C, b: C) -> C {

@@ -20,7 +20,14 @@ pub(super) fn infer(op: &Elementwise, cx: &mut InferCx<'_>) -> Result<(), OpErro
 }
 
 /// Elements of the result as dims, if those of all operands are known.
-fn known(op: &Elementwise, cx: &InferCx<'_>, shapes: &[&Shape], dtypes: &[DType], out: DType, shape: &Shape) -> Option<Vec<Dim>> {
+fn known(
+    op: &Elementwise,
+    cx: &InferCx<'_>,
+    shapes: &[&Shape],
+    dtypes: &[DType],
+    out: DType,
+    shape: &Shape,
+) -> Option<Vec<Dim>> {
     let operands = (0..shapes.len()).map(|i| cx.elems(i)).collect::<Option<Vec<_>>>()?;
     let dims = shape.as_static()?;
     let sizes = shapes.iter().map(|s| s.as_static()).collect::<Option<Vec<_>>>()?;
@@ -71,9 +78,10 @@ fn scalar(op: &Elementwise, args: &[&Dim], dtypes: &[DType], out: DType) -> Opti
         (Elementwise::Select, [c, a, b]) => match c.as_const() {
             Some(0) => Some((*b).clone()),
             Some(_) => Some((*a).clone()),
-            None => (a == b).then(|| (*a).clone()),
+            None if a == b => Some((*a).clone()),
+            None => None,
         },
-        (Elementwise::Clamp, [x, lo, hi]) => Some(x.max(lo).min(hi)),
+        (Elementwise::Clamp, [x, lo, hi]) => Some(Dim::min(&Dim::max(x, *lo), *hi)),
         (Elementwise::Convert { to, .. }, [a]) if to.is_int() => Some((*a).clone()),
         _ => None,
     }

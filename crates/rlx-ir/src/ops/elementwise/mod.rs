@@ -251,9 +251,9 @@ impl OpFamily for Elementwise {
         match name {
             "select" => Some(Ok(Elementwise::Select)),
             "clamp" => Some(Ok(Elementwise::Clamp)),
-            "convert" => Some(
-                attrs.take("to").and_then(|to| Ok(Elementwise::Convert { to, saturate: attrs.take("saturate")? })),
-            ),
+            "convert" => {
+                Some(attrs.take("to").and_then(|to| Ok(Elementwise::Convert { to, saturate: attrs.take("saturate")? })))
+            }
             _ => None,
         }
     }

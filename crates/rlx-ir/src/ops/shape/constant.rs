@@ -22,7 +22,11 @@ impl OpRules for Constant {
     fn infer(&self, cx: &mut InferCx<'_>) -> Result<(), OpError> {
         cx.expect_operands(0)?;
         let small = self.value.numel() <= op::MAX_KNOWN_ELEMS;
-        let elems = if small { self.value.elements().ints().and_then(|v| v.iter().map(|&i| i64::try_from(i).ok().map(Dim::from)).collect()) } else { None };
+        let elems = if small {
+            self.value.elements().ints().and_then(|v| v.iter().map(|&i| i64::try_from(i).ok().map(Dim::from)).collect())
+        } else {
+            None
+        };
         cx.result_elems(self.value.dtype(), Shape::new(self.value.dims().iter().copied()), elems);
         Ok(())
     }
@@ -64,7 +68,9 @@ impl AttrValue for Tensor {
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        let bad = || format!("expected a tensor like f32[2](1.0, 2.0), found `{}`", text.chars().take(60).collect::<String>());
+        let bad = || {
+            format!("expected a tensor like f32[2](1.0, 2.0), found `{}`", text.chars().take(60).collect::<String>())
+        };
         let (head, body) = text.split_once('(').ok_or_else(bad)?;
         let body = body.strip_suffix(')').ok_or_else(bad)?.trim();
         let (dtype, dims) = head.trim().strip_suffix(']').and_then(|h| h.split_once('[')).ok_or_else(bad)?;
@@ -88,12 +94,15 @@ impl AttrValue for Tensor {
                 let strings = items.into_iter().map(crate::attr::unquote).collect::<Result<Vec<_>, _>>()?;
                 return Tensor::from_strings(&dims, strings).map_err(|e| e.to_string());
             }
-            crate::dtype::Class::Float => {
-                crate::element::Elements::Float(items.into_iter().map(crate::attr::parse_float).collect::<Result<_, _>>()?)
-            }
+            crate::dtype::Class::Float => crate::element::Elements::Float(
+                items.into_iter().map(crate::attr::parse_float).collect::<Result<_, _>>()?,
+            ),
             crate::dtype::Class::Complex => return Err("complex literals are written as bytes: c64[1](0x…)".into()),
             _ => crate::element::Elements::Int(
-                items.into_iter().map(|s| s.parse::<i128>().map_err(|_| format!("expected an integer, found `{s}`"))).collect::<Result<_, _>>()?,
+                items
+                    .into_iter()
+                    .map(|s| s.parse::<i128>().map_err(|_| format!("expected an integer, found `{s}`")))
+                    .collect::<Result<_, _>>()?,
             ),
         };
         Tensor::from_elements(dtype, &dims, &elements).map_err(|e| e.to_string())

@@ -24,7 +24,11 @@ impl OpRules for Transpose {
         let mut sorted = self.perm.clone();
         sorted.sort_unstable();
         if sorted.iter().copied().ne(0..t.shape.rank()) {
-            return Err(OpError::new(format!("perm {:?} is not a permutation of the {} axes", self.perm, t.shape.rank())));
+            return Err(OpError::new(format!(
+                "perm {:?} is not a permutation of the {} axes",
+                self.perm,
+                t.shape.rank()
+            )));
         }
         let shape: Shape = self.perm.iter().map(|&p| t.shape[p].clone()).collect();
         let elems = if t.shape.rank() <= 1 { cx.elems(0).map(<[Dim]>::to_vec) } else { None };
@@ -37,7 +41,10 @@ impl OpRules for Transpose {
         let dims: Vec<usize> = self.perm.iter().map(|&p| x.dims()[p]).collect();
         let strides = crate::eval::row_major_strides(x.dims());
         let strides: Vec<usize> = self.perm.iter().map(|&p| strides[p]).collect();
-        Ok(vec![crate::eval::gather_elements(x, &dims, |index| index.iter().zip(&strides).map(|(i, s)| i * s).sum())?.into()])
+        Ok(vec![
+            crate::eval::gather_elements(x, &dims, |index| index.iter().zip(&strides).map(|(i, s)| i * s).sum())?
+                .into(),
+        ])
     }
 }
 
