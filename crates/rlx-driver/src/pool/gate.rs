@@ -23,8 +23,8 @@ impl Word {
     /// Workers shall end.
     pub(super) const SHUTDOWN: u64 = 1 << 34;
 
-    /// The word that opens the next fork to workers below `limit`; wraps after 2²⁹ forks, which can at worst make a
-    /// worker sit out one.
+    /// The word that opens the next fork to workers below `limit`. The generation wraps to 0 after 2²⁹ forks; to a
+    /// worker that slept as long, the new fork can look like the one it left, and it sits that one out.
     pub(super) fn next_open(self, limit: usize) -> Word {
         let generation = (self.0 >> GENERATION_SHIFT).wrapping_add(1) << GENERATION_SHIFT;
         Word(generation | Self::OPEN | ((limit as u64 & COUNT_MASK) << COUNT_BITS))
