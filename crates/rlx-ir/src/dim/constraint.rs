@@ -9,7 +9,7 @@ use super::eval::broadcast;
 use super::{Bounds, Dim, DimBinding, DimError};
 
 /// A fact about two dims that an op needs.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Constraint {
     /// The two are equal.
     Eq(Dim, Dim),
@@ -102,7 +102,7 @@ impl fmt::Display for Constraint {
 }
 
 /// A constraint and where it comes from.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ConstraintRecord {
     /// The fact.
     pub constraint: Constraint,

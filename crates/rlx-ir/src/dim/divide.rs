@@ -6,6 +6,10 @@ use super::{Atom, Dim, Invalid, Term};
 /// Steps of polynomial division before giving up on an exact quotient.
 const MAX_DIVISION_STEPS: usize = 64;
 
+/// Greatest constant divisor for the rules that add to or multiply the numerator; with a greater one they could make a
+/// small value overflow on evaluation.
+const MAX_SMALL_DIVISOR: i64 = i32::MAX as i64;
+
 impl Dim {
     /// Division rounded towards negative infinity.
     #[must_use]
@@ -102,7 +106,7 @@ fn ceil_div(a: &Dim, b: &Dim) -> Dim {
     if let Early::Done(quotient) = constants(&num, &den, ceil_div_i64) {
         return whole + quotient;
     }
-    if let Some(c) = den.as_const().filter(|c| *c > 0) {
+    if let Some(c) = small_divisor(&den) {
         let shifted = &num + (c - 1);
         if shifted.as_invalid().is_none() {
             return whole + floor_div(&shifted, &den);
@@ -128,14 +132,14 @@ fn rem_floor(a: &Dim, b: &Dim) -> Dim {
         ..
     } = reduce(a, b);
     let mut rest = Dim::ZERO;
-    if let Some(c) = den.as_const().filter(|c| *c > 0) {
+    if let Some(c) = small_divisor(&den) {
         num = residues(&num, c);
         let g = coefficient_gcd(&num, c);
         if g > 1 {
             rest = &scale * num.constant_term().rem_euclid(g);
             num = divide_floor(&num, g);
             den = Dim::constant(c / g);
-            scale = scale * g;
+            scale *= g;
         }
     }
     match constants(&num, &den, rem_floor_i64) {
@@ -164,6 +168,12 @@ fn constants(a: &Dim, b: &Dim, fold: fn(i64, i64) -> Option<i64>) -> Early {
         }
         _ => Early::Symbolic,
     }
+}
+
+/// A constant divisor that rule 7 applies to.
+fn small_divisor(den: &Dim) -> Option<i64> {
+    den.as_const()
+        .filter(|c| (1..=MAX_SMALL_DIVISOR).contains(c))
 }
 
 /// Rule 6: `0 ≤ num < den` for all symbol values.
@@ -304,7 +314,7 @@ fn cancel_content(num: &Dim, den: &Dim) -> Option<(Dim, Dim, Dim)> {
 
 /// The greatest term that divides every term; none where numbers have no representable common divisor.
 fn content(dim: &Dim) -> Option<Term> {
-    let mut parts = dim.terms().iter().cloned().collect::<Vec<_>>();
+    let mut parts = dim.terms().to_vec();
     if dim.constant_term() != 0 {
         parts.push(Term {
             monomial: Monomial(Vec::new()),
@@ -377,7 +387,9 @@ fn merge_nested(num: &Dim, c: i64) -> Option<(Dim, Dim)> {
     if divisions.next().is_some() {
         return None;
     }
-    let divisor = a.checked_mul(c)?;
+    let divisor = a
+        .checked_mul(c)
+        .filter(|product| *product <= MAX_SMALL_DIVISOR)?;
     let others = num - &single(term.monomial.clone(), term.coefficient);
     let merged = &others * a + x;
     merged

@@ -17,11 +17,12 @@ pub(super) const MAX_DEGREE: u32 = 64;
 
 /// An integer expression over symbols, in canonical form. See the [module](super) for its invariants and rules.
 ///
-/// `Ord` is structural (any fixed order for sets and maps), not an order of values.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// There is no `Ord`: `<` and [`Ord::min`] would compare structure where a reader expects values. Use
+/// [`Dim::known_le`], [`Dim::min`], or [`Dim::structural_cmp`] to sort.
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Dim(Repr);
 
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 enum Repr {
     Const(i64),
     Sum(Arc<Sum>),
@@ -29,7 +30,7 @@ enum Repr {
 }
 
 /// Terms are non-empty, sorted, distinct in their factors, and have non-zero coefficients.
-#[derive(PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(PartialEq, Eq, Hash)]
 struct Sum {
     terms: Vec<Term>,
     constant: i64,
@@ -47,7 +48,7 @@ pub enum Invalid {
 }
 
 /// A coefficient times a product of atoms.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Term {
     pub(super) monomial: Monomial,
     pub(super) coefficient: i64,
@@ -74,7 +75,7 @@ impl Term {
 }
 
 /// What a product is made of. Operands are canonical dims; lists have at least two operands, sorted and distinct.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub enum Atom {
     /// A symbol.
     Symbol(Symbol),
@@ -101,6 +102,35 @@ impl Atom {
             Self::Min(list) | Self::Max(list) | Self::Bcast(list) => list.iter().collect(),
         }
     }
+
+    /// Symbols by name, then the other atoms by kind and operands.
+    fn structural_cmp(&self, other: &Self) -> Ordering {
+        let rank = |atom: &Self| match atom {
+            Self::Symbol(_) => 0,
+            Self::FloorDiv(..) => 1,
+            Self::CeilDiv(..) => 2,
+            Self::Mod(..) => 3,
+            Self::Min(_) => 4,
+            Self::Max(_) => 5,
+            Self::Bcast(_) => 6,
+        };
+        if let (Self::Symbol(a), Self::Symbol(b)) = (self, other) {
+            return a.cmp(b);
+        }
+        rank(self).cmp(&rank(other)).then_with(|| {
+            let (left, right) = (self.operands(), other.operands());
+            lexicographic(&left, &right, |a, b| a.structural_cmp(b))
+        })
+    }
+}
+
+/// The order of the first items that differ, or else of the lengths.
+fn lexicographic<T>(left: &[T], right: &[T], cmp: impl Fn(&T, &T) -> Ordering) -> Ordering {
+    let orders = left.iter().zip(right).map(|(a, b)| cmp(a, b));
+    orders
+        .into_iter()
+        .find(|order| order.is_ne())
+        .unwrap_or_else(|| left.len().cmp(&right.len()))
 }
 
 /// A product of atoms: sorted, distinct, powers ≥ 1. Ordered so that a sorted list starts with the leading term of the
@@ -125,7 +155,7 @@ impl Monomial {
                 (None, None) => return Some(Self(factors)),
                 (Some(_), None) => Ordering::Less,
                 (None, Some(_)) => Ordering::Greater,
-                (Some((a, _)), Some((b, _))) => a.cmp(b),
+                (Some((a, _)), Some((b, _))) => a.structural_cmp(b),
             };
             match order {
                 Ordering::Less => factors.extend(left.next().cloned()),
@@ -171,11 +201,9 @@ impl Monomial {
 impl Ord for Monomial {
     fn cmp(&self, other: &Self) -> Ordering {
         other.degree().cmp(&self.degree()).then_with(|| {
-            let pairs = self.0.iter().zip(&other.0);
-            pairs
-                .map(|((a, p), (b, q))| a.cmp(b).then(q.cmp(p)))
-                .find(|order| order.is_ne())
-                .unwrap_or_else(|| self.0.len().cmp(&other.0.len()))
+            lexicographic(&self.0, &other.0, |(a, p), (b, q)| {
+                a.structural_cmp(b).then(q.cmp(p))
+            })
         })
     }
 }
@@ -309,6 +337,25 @@ impl Dim {
             Repr::Const(value) => *value,
             Repr::Sum(sum) => sum.constant,
             Repr::Invalid(_) => 0,
+        }
+    }
+
+    /// A fixed total order of expressions, for sorting. It says nothing about values.
+    pub fn structural_cmp(&self, other: &Self) -> Ordering {
+        match (&self.0, &other.0) {
+            (Repr::Const(a), Repr::Const(b)) => a.cmp(b),
+            (Repr::Const(_), _) => Ordering::Less,
+            (_, Repr::Const(_)) => Ordering::Greater,
+            (Repr::Invalid(a), Repr::Invalid(b)) => a.cmp(b),
+            (Repr::Invalid(_), _) => Ordering::Greater,
+            (_, Repr::Invalid(_)) => Ordering::Less,
+            (Repr::Sum(a), Repr::Sum(b)) if Arc::ptr_eq(a, b) => Ordering::Equal,
+            (Repr::Sum(a), Repr::Sum(b)) => lexicographic(&a.terms, &b.terms, |s, t| {
+                s.monomial
+                    .cmp(&t.monomial)
+                    .then(s.coefficient.cmp(&t.coefficient))
+            })
+            .then(a.constant.cmp(&b.constant)),
         }
     }
 

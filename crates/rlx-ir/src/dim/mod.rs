@@ -28,7 +28,7 @@
 //! 5. common factors, numeric and symbolic, cancel: `(b·s·5) / (b·2)` is `(5·s) / 2`. This takes cancelled symbols as
 //!    non-zero, which changes nothing except that a division by zero is not reported;
 //! 6. `0 ≤ a < b` by bounds: floordiv is 0 and mod is `a`; `1 ≤ a ≤ b`: ceildiv is 1;
-//! 7. for a constant `c > 0`: `a ceildiv c` is `(a + c - 1) floordiv c`; `(g·x + k) floordiv (g·c)` is
+//! 7. for a constant `c > 0` (below 2³¹ where the numerator grows): `a ceildiv c` is `(a + c - 1) floordiv c`; `(g·x + k) floordiv (g·c)` is
 //!    `(x + k floordiv g) floordiv c`; `(y + x floordiv a) floordiv c` is `(a·y + x) floordiv (a·c)`;
 //!    coefficients under `mod c` are reduced to `0..c`, and `(g·x + k) mod (g·c)` is
 //!    `g·((x + k floordiv g) mod c) + k mod g`.

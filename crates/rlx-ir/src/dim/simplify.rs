@@ -112,7 +112,7 @@ fn flatten(
             None => operands.push(item),
         }
     }
-    operands.sort();
+    operands.sort_by(Dim::structural_cmp);
     operands.dedup();
     if operands.len() > MAX_OPERANDS {
         return Err(Invalid::TooLarge);
