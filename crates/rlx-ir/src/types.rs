@@ -9,7 +9,7 @@ use crate::dim::{Dim, DimBinding, DimError, Symbol};
 use crate::dtype::DType;
 
 /// The sizes of a tensor's axes, outermost first. Rank 0 is a scalar.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Shape(Vec<Dim>);
 
 impl Shape {

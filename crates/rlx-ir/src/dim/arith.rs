@@ -13,22 +13,16 @@ impl Dim {
         if let Some(reason) = self.as_invalid().or(other.as_invalid()) {
             return Self::invalid(reason);
         }
-        self.try_add_scaled(other, scale)
-            .unwrap_or(Self::invalid(Invalid::Overflow))
+        self.try_add_scaled(other, scale).unwrap_or(Self::invalid(Invalid::Overflow))
     }
 
     fn try_add_scaled(&self, other: &Self, scale: i64) -> Option<Self> {
-        let constant = self
-            .constant_term()
-            .checked_add(other.constant_term().checked_mul(scale)?)?;
+        let constant = self.constant_term().checked_add(other.constant_term().checked_mul(scale)?)?;
         if scale == 0 || other.terms().is_empty() {
             return Some(Self::from_parts(self.terms().to_vec(), constant));
         }
         let mut terms = Vec::with_capacity(self.terms().len() + other.terms().len());
-        let (mut left, mut right) = (
-            self.terms().iter().peekable(),
-            other.terms().iter().peekable(),
-        );
+        let (mut left, mut right) = (self.terms().iter().peekable(), other.terms().iter().peekable());
         loop {
             let order = match (left.peek(), right.peek()) {
                 (None, None) => return Some(Self::from_parts(terms, constant)),
@@ -41,10 +35,7 @@ impl Dim {
             let scaled = b.map_or(Some(0), |term| term.coefficient.checked_mul(scale))?;
             let coefficient = a.map_or(0, |term| term.coefficient).checked_add(scaled)?;
             if let (true, Some(term)) = (coefficient != 0, a.or(b)) {
-                terms.push(Term {
-                    monomial: term.monomial.clone(),
-                    coefficient,
-                });
+                terms.push(Term { monomial: term.monomial.clone(), coefficient });
             }
         }
     }
@@ -54,9 +45,7 @@ impl Dim {
             return Self::invalid(reason);
         }
         if let (Some(a), Some(b)) = (self.as_const(), other.as_const()) {
-            return a
-                .checked_mul(b)
-                .map_or(Self::invalid(Invalid::Overflow), Self::constant);
+            return a.checked_mul(b).map_or(Self::invalid(Invalid::Overflow), Self::constant);
         }
         let (mut products, mut constant) = (BTreeMap::new(), 0i64);
         if (self.terms().len() + 1).saturating_mul(other.terms().len() + 1) > MAX_SIZE as usize {
@@ -64,14 +53,8 @@ impl Dim {
         }
         let unit = Monomial(Vec::new());
         let parts = |dim: &Self| -> Vec<(Monomial, i64)> {
-            let terms = dim
-                .terms()
-                .iter()
-                .map(|term| (term.monomial.clone(), term.coefficient));
-            terms
-                .chain([(unit.clone(), dim.constant_term())])
-                .filter(|(_, c)| *c != 0)
-                .collect()
+            let terms = dim.terms().iter().map(|term| (term.monomial.clone(), term.coefficient));
+            terms.chain([(unit.clone(), dim.constant_term())]).filter(|(_, c)| *c != 0).collect()
         };
         let right = parts(other);
         for (m, c) in parts(self) {
@@ -79,32 +62,15 @@ impl Dim {
                 let Some(monomial) = m.multiply(n) else {
                     return Self::invalid(Invalid::TooLarge);
                 };
-                let sum = if monomial.0.is_empty() {
-                    &mut constant
-                } else {
-                    products.entry(monomial).or_insert(0)
-                };
-                match c
-                    .checked_mul(*d)
-                    .and_then(|product| sum.checked_add(product))
-                {
+                let sum = if monomial.0.is_empty() { &mut constant } else { products.entry(monomial).or_insert(0) };
+                match c.checked_mul(*d).and_then(|product| sum.checked_add(product)) {
                     Some(total) => *sum = total,
                     None => return Self::invalid(Invalid::Overflow),
                 }
             }
         }
-        let terms = products
-            .into_iter()
-            .filter(|(_, coefficient)| *coefficient != 0);
-        Self::from_parts(
-            terms
-                .map(|(monomial, coefficient)| Term {
-                    monomial,
-                    coefficient,
-                })
-                .collect(),
-            constant,
-        )
+        let terms = products.into_iter().filter(|(_, coefficient)| *coefficient != 0);
+        Self::from_parts(terms.map(|(monomial, coefficient)| Term { monomial, coefficient }).collect(), constant)
     }
 
     /// The power with a non-negative exponent.
@@ -118,16 +84,12 @@ impl Dim {
 
     /// The product of all items; 1 for none.
     pub fn product<D: Into<Dim>>(items: impl IntoIterator<Item = D>) -> Self {
-        items
-            .into_iter()
-            .fold(Self::ONE, |product, item| product.multiply(&item.into()))
+        items.into_iter().fold(Self::ONE, |product, item| product.multiply(&item.into()))
     }
 
     /// The sum of all items; 0 for none.
     pub fn sum<D: Into<Dim>>(items: impl IntoIterator<Item = D>) -> Self {
-        items
-            .into_iter()
-            .fold(Self::ZERO, |sum, item| sum.add_scaled(&item.into(), 1))
+        items.into_iter().fold(Self::ZERO, |sum, item| sum.add_scaled(&item.into(), 1))
     }
 
     /// The dim with each symbol in `map` replaced by its dim, simplified again.

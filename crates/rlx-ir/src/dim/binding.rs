@@ -46,12 +46,7 @@ impl DimBinding {
 
 impl<S: Into<Symbol>> FromIterator<(S, i64)> for DimBinding {
     fn from_iter<I: IntoIterator<Item = (S, i64)>>(items: I) -> Self {
-        Self(
-            items
-                .into_iter()
-                .map(|(symbol, value)| (symbol.into(), value))
-                .collect(),
-        )
+        Self(items.into_iter().map(|(symbol, value)| (symbol.into(), value)).collect())
     }
 }
 

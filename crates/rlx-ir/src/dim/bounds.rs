@@ -36,12 +36,7 @@ impl Bounds {
 
 impl<S: Into<Symbol>> FromIterator<(S, (i64, Option<i64>))> for Bounds {
     fn from_iter<I: IntoIterator<Item = (S, (i64, Option<i64>))>>(items: I) -> Self {
-        Self(
-            items
-                .into_iter()
-                .map(|(symbol, range)| (symbol.into(), range))
-                .collect(),
-        )
+        Self(items.into_iter().map(|(symbol, range)| (symbol.into(), range)).collect())
     }
 }
 
@@ -133,42 +128,26 @@ impl Atom {
         match self {
             Self::Symbol(symbol) => {
                 let (min, max) = bounds.get(symbol);
-                Interval {
-                    lo: End::Finite(min),
-                    hi: max.map_or(End::PosInf, End::Finite),
-                }
+                Interval { lo: End::Finite(min), hi: max.map_or(End::PosInf, End::Finite) }
             }
             Self::FloorDiv(a, b) => of(a).floor_div(of(b)),
             Self::CeilDiv(a, b) => of(a).neg().floor_div(of(b)).neg(),
             Self::Mod(a, b) => of(a).rem_floor(of(b)),
-            Self::Min(list) => fold(list, of, |a, b| Interval {
-                lo: a.lo.min(b.lo),
-                hi: a.hi.min(b.hi),
-            }),
-            Self::Max(list) => fold(list, of, |a, b| Interval {
-                lo: a.lo.max(b.lo),
-                hi: a.hi.max(b.hi),
-            }),
+            Self::Min(list) => fold(list, of, |a, b| Interval { lo: a.lo.min(b.lo), hi: a.hi.min(b.hi) }),
+            Self::Max(list) => fold(list, of, |a, b| Interval { lo: a.lo.max(b.lo), hi: a.hi.max(b.hi) }),
             Self::Bcast(list) => {
                 // An operand that cannot be 1 is the result; otherwise any of them may be.
                 let never_one = |dim: &&Dim| !of(dim).contains(1);
                 match list.iter().find(never_one) {
                     Some(dim) => of(dim),
-                    None => fold(list, of, |a, b| Interval {
-                        lo: a.lo.min(b.lo),
-                        hi: a.hi.max(b.hi),
-                    }),
+                    None => fold(list, of, |a, b| Interval { lo: a.lo.min(b.lo), hi: a.hi.max(b.hi) }),
                 }
             }
         }
     }
 }
 
-fn fold(
-    list: &[Dim],
-    of: impl Fn(&Dim) -> Interval,
-    f: impl Fn(Interval, Interval) -> Interval,
-) -> Interval {
+fn fold(list: &[Dim], of: impl Fn(&Dim) -> Interval, f: impl Fn(Interval, Interval) -> Interval) -> Interval {
     list.iter().map(of).reduce(f).unwrap_or(Interval::ALL)
 }
 
@@ -233,9 +212,7 @@ impl End {
     /// Floor division by an end ≥ 1.
     fn floor_div(self, divisor: Self) -> Self {
         match (self, divisor) {
-            (Self::Finite(a), Self::Finite(b)) => {
-                Self::of(i128::from(a).div_euclid(i128::from(b.max(1))))
-            }
+            (Self::Finite(a), Self::Finite(b)) => Self::of(i128::from(a).div_euclid(i128::from(b.max(1)))),
             (Self::Finite(a), _) => Self::Finite(if a < 0 { -1 } else { 0 }),
             (infinite, _) => infinite,
         }
@@ -244,17 +221,11 @@ impl End {
 
 impl Interval {
     /// All integers.
-    pub const ALL: Self = Self {
-        lo: End::NegInf,
-        hi: End::PosInf,
-    };
+    pub const ALL: Self = Self { lo: End::NegInf, hi: End::PosInf };
 
     /// Just this integer.
     pub const fn point(value: i64) -> Self {
-        Self {
-            lo: End::Finite(value),
-            hi: End::Finite(value),
-        }
+        Self { lo: End::Finite(value), hi: End::Finite(value) }
     }
 
     /// The lower end.
@@ -282,16 +253,8 @@ impl Interval {
     /// nearest representable end keeps the ends in order.
     fn ordered(lo: End, hi: End) -> Self {
         Self {
-            lo: if lo == End::PosInf {
-                End::Finite(i64::MAX)
-            } else {
-                lo
-            },
-            hi: if hi == End::NegInf {
-                End::Finite(i64::MIN)
-            } else {
-                hi
-            },
+            lo: if lo == End::PosInf { End::Finite(i64::MAX) } else { lo },
+            hi: if hi == End::NegInf { End::Finite(i64::MIN) } else { hi },
         }
     }
 
@@ -304,12 +267,7 @@ impl Interval {
     }
 
     fn mul(self, other: Self) -> Self {
-        let corners = [
-            self.lo.mul(other.lo),
-            self.lo.mul(other.hi),
-            self.hi.mul(other.lo),
-            self.hi.mul(other.hi),
-        ];
+        let corners = [self.lo.mul(other.lo), self.lo.mul(other.hi), self.hi.mul(other.lo), self.hi.mul(other.hi)];
         let lo = corners.into_iter().min().unwrap_or(End::NegInf);
         let hi = corners.into_iter().max().unwrap_or(End::PosInf);
         Self::ordered(lo, hi)
@@ -328,20 +286,9 @@ impl Interval {
 
     fn floor_div(self, divisor: Self) -> Self {
         if divisor.lo >= End::Finite(0) {
-            let divisor = Self {
-                lo: divisor.lo.max(End::Finite(1)),
-                ..divisor
-            };
-            let lo = self.lo.floor_div(if self.lo.sign() < 0 {
-                divisor.lo
-            } else {
-                divisor.hi
-            });
-            let hi = self.hi.floor_div(if self.hi.sign() < 0 {
-                divisor.hi
-            } else {
-                divisor.lo
-            });
+            let divisor = Self { lo: divisor.lo.max(End::Finite(1)), ..divisor };
+            let lo = self.lo.floor_div(if self.lo.sign() < 0 { divisor.lo } else { divisor.hi });
+            let hi = self.hi.floor_div(if self.hi.sign() < 0 { divisor.hi } else { divisor.lo });
             return Self::ordered(lo, hi);
         }
         if divisor.hi <= End::Finite(0) {
@@ -356,11 +303,7 @@ impl Interval {
         let (below, above) = (divisor.lo.add(one.lo), divisor.hi.add(End::Finite(-1)));
         if divisor.lo >= zero {
             // The remainder of a number ≥ 0 is at most that number.
-            let own = if self.lo >= zero {
-                self.hi
-            } else {
-                End::PosInf
-            };
+            let own = if self.lo >= zero { self.hi } else { End::PosInf };
             return Self::ordered(zero, above.min(own).max(zero));
         }
         if divisor.hi <= zero {

@@ -25,9 +25,7 @@ impl Constraint {
     /// The two dims.
     pub fn dims(&self) -> (&Dim, &Dim) {
         match self {
-            Self::Eq(a, b) | Self::Broadcastable(a, b) | Self::Le(a, b) | Self::Divisible(a, b) => {
-                (a, b)
-            }
+            Self::Eq(a, b) | Self::Broadcastable(a, b) | Self::Le(a, b) | Self::Divisible(a, b) => (a, b),
         }
     }
 
@@ -43,11 +41,7 @@ impl Constraint {
             Self::Eq(a, b) => a.known_eq_with(b, bounds),
             Self::Le(a, b) => a.known_le_with(b, bounds),
             Self::Broadcastable(a, b) => {
-                let ways = [
-                    a.known_eq_with(b, bounds),
-                    a.known_eq_with(&one, bounds),
-                    b.known_eq_with(&one, bounds),
-                ];
+                let ways = [a.known_eq_with(b, bounds), a.known_eq_with(&one, bounds), b.known_eq_with(&one, bounds)];
                 if ways.contains(&Some(true)) {
                     Some(true)
                 } else if ways == [Some(false); 3] {
@@ -81,11 +75,7 @@ impl Constraint {
 }
 
 fn divides(a: i64, b: i64) -> bool {
-    if b == 0 {
-        a == 0
-    } else {
-        a.wrapping_rem(b) == 0
-    }
+    if b == 0 { a == 0 } else { a.wrapping_rem(b) == 0 }
 }
 
 impl fmt::Display for Constraint {
@@ -113,19 +103,13 @@ pub struct ConstraintRecord {
 impl ConstraintRecord {
     /// A constraint with its origin.
     pub fn new(constraint: Constraint, origin: impl Into<Arc<str>>) -> Self {
-        Self {
-            constraint,
-            origin: origin.into(),
-        }
+        Self { constraint, origin: origin.into() }
     }
 
     /// Checks the constraint under a binding.
     pub fn check(&self, binding: &DimBinding) -> Result<(), ConstraintViolation> {
         let value = |dim: &Dim| {
-            let failed = |source| ConstraintViolation::Unevaluated {
-                record: self.clone(),
-                source,
-            };
+            let failed = |source| ConstraintViolation::Unevaluated { record: self.clone(), source };
             dim.eval(binding).map_err(failed)
         };
         let (a, b) = self.constraint.dims();
@@ -133,11 +117,7 @@ impl ConstraintRecord {
         if self.constraint.holds(left, right) {
             return Ok(());
         }
-        Err(ConstraintViolation::Violated {
-            record: self.clone(),
-            left,
-            right,
-        })
+        Err(ConstraintViolation::Violated { record: self.clone(), left, right })
     }
 }
 
@@ -166,20 +146,13 @@ pub enum ConstraintViolation {
 impl fmt::Display for ConstraintViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Violated {
-                record,
-                left,
-                right,
-            } => {
+            Self::Violated { record, left, right } => {
                 let (a, b) = record.constraint.dims();
                 let (a, b) = (named_value(a, *left), named_value(b, *right));
                 match record.constraint {
                     Constraint::Eq(..) => write!(f, "{a} and {b} must be equal")?,
                     Constraint::Broadcastable(..) => {
-                        write!(
-                            f,
-                            "{a} and {b} do not broadcast: they must be equal or one of them 1"
-                        )?;
+                        write!(f, "{a} and {b} do not broadcast: they must be equal or one of them 1")?;
                     }
                     Constraint::Le(..) => write!(f, "{a} must be at most {b}")?,
                     Constraint::Divisible(..) => write!(f, "{a} must be a multiple of {b}")?,
@@ -187,11 +160,7 @@ impl fmt::Display for ConstraintViolation {
                 write!(f, " (from {})", record.origin)
             }
             Self::Unevaluated { record, source } => {
-                write!(
-                    f,
-                    "cannot check that {} (from {}): {source}",
-                    record.constraint, record.origin
-                )
+                write!(f, "cannot check that {} (from {}): {source}", record.constraint, record.origin)
             }
         }
     }
@@ -199,11 +168,7 @@ impl fmt::Display for ConstraintViolation {
 
 /// A dim with its value; a constant is just its value.
 fn named_value(dim: &Dim, value: i64) -> String {
-    if dim.is_const() {
-        value.to_string()
-    } else {
-        format!("`{dim}` = {value}")
-    }
+    if dim.is_const() { value.to_string() } else { format!("`{dim}` = {value}") }
 }
 
 impl std::error::Error for ConstraintViolation {

@@ -33,21 +33,13 @@ impl Dim {
 /// Floor division of numbers; none for division by zero or overflow.
 pub(super) fn floor_div_i64(a: i64, b: i64) -> Option<i64> {
     let quotient = a.checked_div(b)?;
-    Some(if a % b != 0 && (a < 0) != (b < 0) {
-        quotient - 1
-    } else {
-        quotient
-    })
+    Some(if a % b != 0 && (a < 0) != (b < 0) { quotient - 1 } else { quotient })
 }
 
 /// Ceiling division of numbers; none for division by zero or overflow.
 pub(super) fn ceil_div_i64(a: i64, b: i64) -> Option<i64> {
     let quotient = a.checked_div(b)?;
-    Some(if a % b != 0 && (a < 0) == (b < 0) {
-        quotient + 1
-    } else {
-        quotient
-    })
+    Some(if a % b != 0 && (a < 0) == (b < 0) { quotient + 1 } else { quotient })
 }
 
 /// Remainder of floor division of numbers; none for division by zero.
@@ -56,11 +48,7 @@ pub(super) fn rem_floor_i64(a: i64, b: i64) -> Option<i64> {
         return None;
     }
     let rest = a.wrapping_rem(b);
-    Some(if rest != 0 && (rest < 0) != (b < 0) {
-        rest + b
-    } else {
-        rest
-    })
+    Some(if rest != 0 && (rest < 0) != (b < 0) { rest + b } else { rest })
 }
 
 fn floor_div(a: &Dim, b: &Dim) -> Dim {
@@ -70,12 +58,7 @@ fn floor_div(a: &Dim, b: &Dim) -> Dim {
         Early::ByZero => return atom(a.clone(), b.clone()),
         Early::Symbolic => {}
     }
-    let Reduced {
-        whole,
-        mut num,
-        mut den,
-        ..
-    } = reduce(a, b);
+    let Reduced { whole, mut num, mut den, .. } = reduce(a, b);
     if let Some(c) = den.as_const().filter(|c| *c > 0) {
         let g = coefficient_gcd(&num, c);
         if g > 1 {
@@ -100,9 +83,7 @@ fn ceil_div(a: &Dim, b: &Dim) -> Dim {
         Early::ByZero => return atom(a.clone(), b.clone()),
         Early::Symbolic => {}
     }
-    let Reduced {
-        whole, num, den, ..
-    } = reduce(a, b);
+    let Reduced { whole, num, den, .. } = reduce(a, b);
     if let Early::Done(quotient) = constants(&num, &den, ceil_div_i64) {
         return whole + quotient;
     }
@@ -125,12 +106,7 @@ fn rem_floor(a: &Dim, b: &Dim) -> Dim {
         Early::ByZero => return atom(a.clone(), b.clone()),
         Early::Symbolic => {}
     }
-    let Reduced {
-        mut num,
-        mut den,
-        mut scale,
-        ..
-    } = reduce(a, b);
+    let Reduced { mut num, mut den, mut scale, .. } = reduce(a, b);
     let mut rest = Dim::ZERO;
     if let Some(c) = small_divisor(&den) {
         num = residues(&num, c);
@@ -163,17 +139,14 @@ fn constants(a: &Dim, b: &Dim, fold: fn(i64, i64) -> Option<i64>) -> Early {
     match (a.as_const(), b.as_const()) {
         (_, Some(0)) => Early::ByZero,
         (Some(0), _) => Early::Done(Dim::ZERO),
-        (Some(a), Some(b)) => {
-            Early::Done(fold(a, b).map_or(Dim::invalid(Invalid::Overflow), Dim::constant))
-        }
+        (Some(a), Some(b)) => Early::Done(fold(a, b).map_or(Dim::invalid(Invalid::Overflow), Dim::constant)),
         _ => Early::Symbolic,
     }
 }
 
 /// A constant divisor that rule 7 applies to.
 fn small_divisor(den: &Dim) -> Option<i64> {
-    den.as_const()
-        .filter(|c| (1..=MAX_SMALL_DIVISOR).contains(c))
+    den.as_const().filter(|c| (1..=MAX_SMALL_DIVISOR).contains(c))
 }
 
 /// Rule 6: `0 ≤ num < den` for all symbol values.
@@ -191,32 +164,17 @@ struct Reduced {
 
 /// Rules 2 to 5, until none applies. Where a step overflows the division stays as it was.
 fn reduce(a: &Dim, b: &Dim) -> Reduced {
-    let mut reduced = Reduced {
-        whole: Dim::ZERO,
-        num: a.clone(),
-        den: b.clone(),
-        scale: Dim::ONE,
-    };
+    let mut reduced = Reduced { whole: Dim::ZERO, num: a.clone(), den: b.clone(), scale: Dim::ONE };
     if leading_coefficient(b) < 0 {
         let (num, den) = (-a, -b);
         if num.as_invalid().is_none() && den.as_invalid().is_none() {
-            reduced = Reduced {
-                num,
-                den,
-                scale: Dim::constant(-1),
-                ..reduced
-            };
+            reduced = Reduced { num, den, scale: Dim::constant(-1), ..reduced };
         }
     }
     while step(&mut reduced) {}
     let parts = [&reduced.whole, &reduced.num, &reduced.den, &reduced.scale];
     if parts.iter().any(|dim| dim.as_invalid().is_some()) {
-        return Reduced {
-            whole: Dim::ZERO,
-            num: a.clone(),
-            den: b.clone(),
-            scale: Dim::ONE,
-        };
+        return Reduced { whole: Dim::ZERO, num: a.clone(), den: b.clone(), scale: Dim::ONE };
     }
     reduced
 }
@@ -255,10 +213,7 @@ fn exact_quotient(num: &Dim, den: &Dim) -> Option<Dim> {
         if coefficient.checked_rem(lead_coefficient)? != 0 {
             return None;
         }
-        let part = single(
-            monomial.divide(&lead)?,
-            coefficient.checked_div(lead_coefficient)?,
-        );
+        let part = single(monomial.divide(&lead)?, coefficient.checked_div(lead_coefficient)?);
         rest -= &part * den;
         quotient += part;
         if rest == Dim::ZERO {
@@ -301,10 +256,7 @@ fn pull_multiples(num: &Dim, den: &Dim) -> Option<(Dim, Dim)> {
 /// Rule 5: the greatest factor that all terms of both sides share, and both sides without it.
 fn cancel_content(num: &Dim, den: &Dim) -> Option<(Dim, Dim, Dim)> {
     let (g, h) = (content(num)?, content(den)?);
-    let factor = Term {
-        monomial: g.monomial.common(&h.monomial),
-        coefficient: gcd(g.coefficient, h.coefficient),
-    };
+    let factor = Term { monomial: g.monomial.common(&h.monomial), coefficient: gcd(g.coefficient, h.coefficient) };
     if factor.coefficient == 1 && factor.monomial.0.is_empty() {
         return None;
     }
@@ -316,10 +268,7 @@ fn cancel_content(num: &Dim, den: &Dim) -> Option<(Dim, Dim, Dim)> {
 fn content(dim: &Dim) -> Option<Term> {
     let mut parts = dim.terms().to_vec();
     if dim.constant_term() != 0 {
-        parts.push(Term {
-            monomial: Monomial(Vec::new()),
-            coefficient: dim.constant_term(),
-        });
+        parts.push(Term { monomial: Monomial(Vec::new()), coefficient: dim.constant_term() });
     }
     let mut parts = parts.into_iter();
     let mut common = parts.next()?;
@@ -343,75 +292,47 @@ fn divide_exact(dim: &Dim, factor: &Term) -> Option<Dim> {
 
 /// The greatest common divisor of `c` and the coefficients, leaving out the constant summand.
 fn coefficient_gcd(dim: &Dim, c: i64) -> i64 {
-    dim.terms().iter().fold(c, |g, term| {
-        term.coefficient
-            .checked_abs()
-            .map_or(1, |coefficient| gcd(g, coefficient))
-    })
+    dim.terms().iter().fold(c, |g, term| term.coefficient.checked_abs().map_or(1, |coefficient| gcd(g, coefficient)))
 }
 
 /// The dim over a number that divides its coefficients, the constant summand rounded down.
 fn divide_floor(dim: &Dim, g: i64) -> Dim {
-    let terms = dim.terms().iter().map(|term| Term {
-        coefficient: term.coefficient / g,
-        ..term.clone()
-    });
+    let terms = dim.terms().iter().map(|term| Term { coefficient: term.coefficient / g, ..term.clone() });
     Dim::from_parts(terms.collect(), dim.constant_term().div_euclid(g))
 }
 
 /// The dim with coefficients and constant reduced to `0..c`.
 fn residues(dim: &Dim, c: i64) -> Dim {
-    let terms = dim.terms().iter().map(|term| Term {
-        coefficient: term.coefficient.rem_euclid(c),
-        ..term.clone()
-    });
-    Dim::from_parts(
-        terms.filter(|term| term.coefficient != 0).collect(),
-        dim.constant_term().rem_euclid(c),
-    )
+    let terms = dim.terms().iter().map(|term| Term { coefficient: term.coefficient.rem_euclid(c), ..term.clone() });
+    Dim::from_parts(terms.filter(|term| term.coefficient != 0).collect(), dim.constant_term().rem_euclid(c))
 }
 
 /// `(y + x floordiv a) floordiv c` as numerator `a·y + x` and divisor `a·c`, where the numerator has exactly one such
 /// division and nothing overflows.
 fn merge_nested(num: &Dim, c: i64) -> Option<(Dim, Dim)> {
-    let mut divisions =
-        num.terms()
-            .iter()
-            .filter_map(|term| match (term.coefficient, term.factors()) {
-                (1, [(Atom::FloorDiv(x, a), 1)]) => {
-                    Some((term, x, a.as_const().filter(|a| *a > 0)?))
-                }
-                _ => None,
-            });
+    let mut divisions = num.terms().iter().filter_map(|term| match (term.coefficient, term.factors()) {
+        (1, [(Atom::FloorDiv(x, a), 1)]) => Some((term, x, a.as_const().filter(|a| *a > 0)?)),
+        _ => None,
+    });
     let (term, x, a) = divisions.next()?;
     if divisions.next().is_some() {
         return None;
     }
-    let divisor = a
-        .checked_mul(c)
-        .filter(|product| *product <= MAX_SMALL_DIVISOR)?;
+    let divisor = a.checked_mul(c).filter(|product| *product <= MAX_SMALL_DIVISOR)?;
     let others = num - &single(term.monomial.clone(), term.coefficient);
     let merged = &others * a + x;
-    merged
-        .as_invalid()
-        .is_none()
-        .then(|| (merged, Dim::constant(divisor)))
+    merged.as_invalid().is_none().then(|| (merged, Dim::constant(divisor)))
 }
 
 fn leading_term(dim: &Dim) -> Option<(Monomial, i64)> {
     match dim.terms().first() {
         Some(term) => Some((term.monomial.clone(), term.coefficient)),
-        None => dim
-            .as_const()
-            .filter(|value| *value != 0)
-            .map(|value| (Monomial(Vec::new()), value)),
+        None => dim.as_const().filter(|value| *value != 0).map(|value| (Monomial(Vec::new()), value)),
     }
 }
 
 fn leading_coefficient(dim: &Dim) -> i64 {
-    dim.terms()
-        .first()
-        .map_or(dim.constant_term(), |term| term.coefficient)
+    dim.terms().first().map_or(dim.constant_term(), |term| term.coefficient)
 }
 
 /// The dim of one product; the empty product is the number.
@@ -419,13 +340,7 @@ fn single(monomial: Monomial, coefficient: i64) -> Dim {
     if monomial.0.is_empty() {
         return Dim::constant(coefficient);
     }
-    Dim::from_parts(
-        vec![Term {
-            monomial,
-            coefficient,
-        }],
-        0,
-    )
+    Dim::from_parts(vec![Term { monomial, coefficient }], 0)
 }
 
 /// Greatest common divisor of non-negative numbers.

@@ -7,9 +7,7 @@ use super::{Dim, Symbol};
 #[non_exhaustive]
 pub enum DimError {
     /// A symbol has no value.
-    #[error(
-        "symbol `{symbol}` in `{dim}` has no value; bind it explicitly or pass an input whose shape gives it"
-    )]
+    #[error("symbol `{symbol}` in `{dim}` has no value; bind it explicitly or pass an input whose shape gives it")]
     Unbound {
         /// The symbol.
         symbol: Symbol,
@@ -40,9 +38,7 @@ pub enum DimError {
         dim: Dim,
     },
     /// Operands of a broadcast differ and neither is 1.
-    #[error(
-        "sizes {left} and {right} do not broadcast in `{dim}`: they must be equal or one of them 1"
-    )]
+    #[error("sizes {left} and {right} do not broadcast in `{dim}`: they must be equal or one of them 1")]
     BroadcastMismatch {
         /// The broadcast.
         dim: Dim,

@@ -26,20 +26,13 @@ impl Dim {
 impl Atom {
     fn eval(&self, binding: &DimBinding) -> Result<i64, DimError> {
         let dim = || Dim::from_atom(self.clone());
-        let divide = |a: &Dim, b: &Dim, f: fn(i64, i64) -> Option<i64>| {
-            divide(a.eval(binding)?, b.eval(binding)?, f, dim)
-        };
+        let divide =
+            |a: &Dim, b: &Dim, f: fn(i64, i64) -> Option<i64>| divide(a.eval(binding)?, b.eval(binding)?, f, dim);
         match self {
             Self::Symbol(symbol) => match binding.get(symbol) {
-                Some(value) if value < 0 => Err(DimError::Negative {
-                    symbol: symbol.clone(),
-                    value,
-                }),
+                Some(value) if value < 0 => Err(DimError::Negative { symbol: symbol.clone(), value }),
                 Some(value) => Ok(value),
-                None => Err(DimError::Unbound {
-                    symbol: symbol.clone(),
-                    dim: dim(),
-                }),
+                None => Err(DimError::Unbound { symbol: symbol.clone(), dim: dim() }),
             },
             Self::FloorDiv(a, b) => divide(a, b, floor_div_i64),
             Self::CeilDiv(a, b) => divide(a, b, ceil_div_i64),
@@ -51,11 +44,7 @@ impl Atom {
     }
 }
 
-fn fold(
-    list: &[Dim],
-    binding: &DimBinding,
-    f: impl Fn(i64, i64) -> Result<i64, DimError>,
-) -> Result<i64, DimError> {
+fn fold(list: &[Dim], binding: &DimBinding, f: impl Fn(i64, i64) -> Result<i64, DimError>) -> Result<i64, DimError> {
     let mut result = None;
     for dim in list {
         let value = dim.eval(binding)?;
@@ -78,12 +67,7 @@ pub(super) fn check_valid(dim: &Dim) -> Result<(), DimError> {
 }
 
 /// Divides with errors that name the division.
-pub(super) fn divide(
-    a: i64,
-    b: i64,
-    f: fn(i64, i64) -> Option<i64>,
-    dim: impl Fn() -> Dim,
-) -> Result<i64, DimError> {
+pub(super) fn divide(a: i64, b: i64, f: fn(i64, i64) -> Option<i64>, dim: impl Fn() -> Dim) -> Result<i64, DimError> {
     f(a, b).ok_or_else(|| match b {
         0 => DimError::DivisionByZero { dim: dim() },
         _ => DimError::Overflow { dim: dim() },
@@ -95,10 +79,6 @@ pub(super) fn broadcast(a: i64, b: i64, dim: impl Fn() -> Dim) -> Result<i64, Di
     match (a, b) {
         (1, size) | (size, 1) => Ok(size),
         _ if a == b => Ok(a),
-        _ => Err(DimError::BroadcastMismatch {
-            dim: dim(),
-            left: a,
-            right: b,
-        }),
+        _ => Err(DimError::BroadcastMismatch { dim: dim(), left: a, right: b }),
     }
 }

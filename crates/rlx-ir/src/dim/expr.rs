@@ -127,10 +127,7 @@ impl Atom {
 /// The order of the first items that differ, or else of the lengths.
 fn lexicographic<T>(left: &[T], right: &[T], cmp: impl Fn(&T, &T) -> Ordering) -> Ordering {
     let orders = left.iter().zip(right).map(|(a, b)| cmp(a, b));
-    orders
-        .into_iter()
-        .find(|order| order.is_ne())
-        .unwrap_or_else(|| left.len().cmp(&right.len()))
+    orders.into_iter().find(|order| order.is_ne()).unwrap_or_else(|| left.len().cmp(&right.len()))
 }
 
 /// A product of atoms: sorted, distinct, powers ≥ 1. Ordered so that a sorted list starts with the leading term of the
@@ -200,11 +197,10 @@ impl Monomial {
 
 impl Ord for Monomial {
     fn cmp(&self, other: &Self) -> Ordering {
-        other.degree().cmp(&self.degree()).then_with(|| {
-            lexicographic(&self.0, &other.0, |(a, p), (b, q)| {
-                a.structural_cmp(b).then(q.cmp(p))
-            })
-        })
+        other
+            .degree()
+            .cmp(&self.degree())
+            .then_with(|| lexicographic(&self.0, &other.0, |(a, p), (b, q)| a.structural_cmp(b).then(q.cmp(p))))
     }
 }
 
@@ -237,13 +233,7 @@ impl Dim {
 
     /// The dim of one atom, whose operands must be canonical and simplified.
     pub(super) fn from_atom(atom: Atom) -> Self {
-        Self::from_parts(
-            vec![Term {
-                monomial: Monomial(vec![(atom, 1)]),
-                coefficient: 1,
-            }],
-            0,
-        )
+        Self::from_parts(vec![Term { monomial: Monomial(vec![(atom, 1)]), coefficient: 1 }], 0)
     }
 
     /// The sum of terms, which must be sorted and distinct with non-zero coefficients, and a constant.
@@ -270,12 +260,7 @@ impl Dim {
         if size > MAX_SIZE || depth > MAX_DEPTH {
             return Self::invalid(Invalid::TooLarge);
         }
-        Self(Repr::Sum(Arc::new(Sum {
-            terms,
-            constant,
-            size,
-            depth,
-        })))
+        Self(Repr::Sum(Arc::new(Sum { terms, constant, size, depth })))
     }
 
     /// The value, where the dim is a constant.
@@ -302,12 +287,7 @@ impl Dim {
     /// The atom, where the dim is nothing but that atom.
     pub fn as_atom(&self) -> Option<&Atom> {
         match self.terms() {
-            [
-                Term {
-                    coefficient: 1,
-                    monomial,
-                },
-            ] if self.constant_term() == 0 => match monomial.0.as_slice() {
+            [Term { coefficient: 1, monomial }] if self.constant_term() == 0 => match monomial.0.as_slice() {
                 [(atom, 1)] => Some(atom),
                 _ => None,
             },
@@ -351,9 +331,7 @@ impl Dim {
             (_, Repr::Invalid(_)) => Ordering::Less,
             (Repr::Sum(a), Repr::Sum(b)) if Arc::ptr_eq(a, b) => Ordering::Equal,
             (Repr::Sum(a), Repr::Sum(b)) => lexicographic(&a.terms, &b.terms, |s, t| {
-                s.monomial
-                    .cmp(&t.monomial)
-                    .then(s.coefficient.cmp(&t.coefficient))
+                s.monomial.cmp(&t.monomial).then(s.coefficient.cmp(&t.coefficient))
             })
             .then(a.constant.cmp(&b.constant)),
         }
@@ -375,10 +353,7 @@ impl Dim {
         for (atom, _) in self.terms().iter().flat_map(Term::factors) {
             match atom {
                 Atom::Symbol(symbol) => visit(symbol),
-                _ => atom
-                    .operands()
-                    .into_iter()
-                    .for_each(|dim| dim.for_each_symbol(visit)),
+                _ => atom.operands().into_iter().for_each(|dim| dim.for_each_symbol(visit)),
             }
         }
     }

@@ -23,11 +23,7 @@ const MIN_MAGNITUDE: u64 = i64::MIN.unsigned_abs();
 impl Dim {
     /// Reads a text that is one dim expression.
     pub fn parse(text: &str) -> Result<Self, DimParseError> {
-        let mut parser = Parser {
-            text,
-            at: 0,
-            nesting: 0,
-        };
+        let mut parser = Parser { text, at: 0, nesting: 0 };
         let dim = parser.dim()?;
         parser.skip_space();
         if parser.at < text.len() {
@@ -39,11 +35,7 @@ impl Dim {
     /// Reads the longest dim expression that the text starts with, and says how many bytes it takes. White space before
     /// the expression counts, white space behind it does not. An arrow `->` ends an expression.
     pub fn parse_prefix(text: &str) -> Result<(Self, usize), DimParseError> {
-        let mut parser = Parser {
-            text,
-            at: 0,
-            nesting: 0,
-        };
+        let mut parser = Parser { text, at: 0, nesting: 0 };
         let dim = parser.dim()?;
         Ok((dim, parser.at))
     }
@@ -73,10 +65,7 @@ enum Operator {
 
 impl<'t> Parser<'t> {
     fn error(&self, message: impl Into<String>) -> DimParseError {
-        DimParseError {
-            offset: self.at,
-            message: message.into(),
-        }
+        DimParseError { offset: self.at, message: message.into() }
     }
 
     fn rest(&self) -> &'t str {
@@ -119,18 +108,13 @@ impl<'t> Parser<'t> {
         if !rest.bytes().next().is_some_and(is_identifier_start) {
             return "";
         }
-        let end = rest
-            .bytes()
-            .position(|byte| !is_identifier_part(byte))
-            .unwrap_or(rest.len());
+        let end = rest.bytes().position(|byte| !is_identifier_part(byte)).unwrap_or(rest.len());
         rest.get(..end).unwrap_or("")
     }
 
     fn dim(&mut self) -> Result<Dim, DimParseError> {
         if self.nesting >= MAX_NESTING {
-            return Err(self.error(format!(
-                "dim expression nests deeper than {MAX_NESTING} levels"
-            )));
+            return Err(self.error(format!("dim expression nests deeper than {MAX_NESTING} levels")));
         }
         self.nesting += 1;
         let mut total = self.product(false)?;
@@ -188,11 +172,7 @@ impl<'t> Parser<'t> {
                 Operator::Mod => result.rem_floor(operand),
             };
         }
-        Ok(if negated && !sign_taken {
-            -result
-        } else {
-            result
-        })
+        Ok(if negated && !sign_taken { -result } else { result })
     }
 
     /// A factor, and whether it took in the minus that stands before its product. Only the least `i64` does, as it
@@ -208,9 +188,7 @@ impl<'t> Parser<'t> {
             return Ok((Dim::constant(i64::MIN), negated));
         }
         let mut dim = match number {
-            Some(value) => {
-                i64::try_from(value).map_or(Dim::invalid(Invalid::Overflow), Dim::constant)
-            }
+            Some(value) => i64::try_from(value).map_or(Dim::invalid(Invalid::Overflow), Dim::constant),
             None => self.primary()?,
         };
         if self.eat(b'^') {
@@ -231,10 +209,7 @@ impl<'t> Parser<'t> {
         if digits.is_empty() {
             return Ok(None);
         }
-        let value = digits
-            .parse::<u64>()
-            .ok()
-            .filter(|value| *value <= MIN_MAGNITUDE);
+        let value = digits.parse::<u64>().ok().filter(|value| *value <= MIN_MAGNITUDE);
         let value = value.ok_or_else(|| self.error("number does not fit in 64 bits"))?;
         self.at += length;
         Ok(Some(value))
@@ -258,20 +233,14 @@ impl<'t> Parser<'t> {
             "max" => |list| Dim::max_of(list),
             "bcast" => |list| Dim::bcast_of(list),
             "overflow" | "too_large" => {
-                let reason = if word == "overflow" {
-                    Invalid::Overflow
-                } else {
-                    Invalid::TooLarge
-                };
+                let reason = if word == "overflow" { Invalid::Overflow } else { Invalid::TooLarge };
                 self.at += word.len();
                 self.expect(b'(')?;
                 self.expect(b')')?;
                 return Ok(Dim::invalid(reason));
             }
             _ if RESERVED.contains(&word) => {
-                return Err(self.error(format!(
-                    "`{word}` is an operator; quote it to name a symbol"
-                )));
+                return Err(self.error(format!("`{word}` is an operator; quote it to name a symbol")));
             }
             _ => {
                 self.at += word.len();
@@ -304,11 +273,7 @@ impl<'t> Parser<'t> {
                         Some(c @ ('"' | '\\')) => Some(c),
                         Some('n') => Some('\n'),
                         Some('u') => {
-                            let code = chars
-                                .by_ref()
-                                .map(|(_, c)| c)
-                                .take_while(|c| *c != '}')
-                                .take(8);
+                            let code = chars.by_ref().map(|(_, c)| c).take_while(|c| *c != '}').take(8);
                             let code = code.collect::<String>();
                             let hex = code.strip_prefix('{').unwrap_or("");
                             u32::from_str_radix(hex, 16).ok().and_then(char::from_u32)
@@ -316,9 +281,7 @@ impl<'t> Parser<'t> {
                         _ => None,
                     };
                     self.at = start + offset;
-                    name.push(
-                        escaped.ok_or_else(|| self.error("unknown escape in a quoted symbol"))?,
-                    );
+                    name.push(escaped.ok_or_else(|| self.error("unknown escape in a quoted symbol"))?);
                 }
                 c => name.push(c),
             }

@@ -5,23 +5,12 @@ use std::fmt::{self, Write};
 use super::{Atom, Dim, Invalid, Term};
 
 /// Words of the grammar, which a symbol of that name must not be mistaken for.
-pub(super) const RESERVED: [&str; 8] = [
-    "floordiv",
-    "ceildiv",
-    "mod",
-    "min",
-    "max",
-    "bcast",
-    "overflow",
-    "too_large",
-];
+pub(super) const RESERVED: [&str; 8] = ["floordiv", "ceildiv", "mod", "min", "max", "bcast", "overflow", "too_large"];
 
 /// True for a name that stands without quotes.
 pub(super) fn is_identifier(name: &str) -> bool {
     let mut bytes = name.bytes();
-    bytes.next().is_some_and(is_identifier_start)
-        && bytes.all(is_identifier_part)
-        && !RESERVED.contains(&name)
+    bytes.next().is_some_and(is_identifier_start) && bytes.all(is_identifier_part) && !RESERVED.contains(&name)
 }
 
 pub(super) fn is_identifier_start(byte: u8) -> bool {
@@ -144,13 +133,8 @@ fn write_binary(f: &mut fmt::Formatter<'_>, a: &Dim, word: &str, b: &Dim) -> fmt
 }
 
 fn write_operand(f: &mut fmt::Formatter<'_>, dim: &Dim) -> fmt::Result {
-    let simple = dim.as_const().is_some_and(|value| value >= 0)
-        || dim.as_atom().is_some_and(|atom| !is_binary(atom));
-    if simple {
-        write!(f, "{dim}")
-    } else {
-        write!(f, "({dim})")
-    }
+    let simple = dim.as_const().is_some_and(|value| value >= 0) || dim.as_atom().is_some_and(|atom| !is_binary(atom));
+    if simple { write!(f, "{dim}") } else { write!(f, "({dim})") }
 }
 
 fn write_call(f: &mut fmt::Formatter<'_>, name: &str, list: &[Dim]) -> fmt::Result {

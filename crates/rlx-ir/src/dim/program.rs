@@ -54,31 +54,17 @@ impl DimProgram {
     }
 
     /// Compiles the dims with input symbols in the given order; symbols that occur besides those follow by name.
-    pub fn with_symbols(
-        symbols: impl IntoIterator<Item = Symbol>,
-        dims: impl IntoIterator<Item = Dim>,
-    ) -> Self {
-        let mut source = Source {
-            symbols: Vec::new(),
-            dims: dims.into_iter().collect(),
-        };
+    pub fn with_symbols(symbols: impl IntoIterator<Item = Symbol>, dims: impl IntoIterator<Item = Dim>) -> Self {
+        let mut source = Source { symbols: Vec::new(), dims: dims.into_iter().collect() };
         let mut slots = BTreeMap::new();
-        let found = source
-            .dims
-            .iter()
-            .flat_map(Dim::symbols)
-            .collect::<BTreeSet<_>>();
+        let found = source.dims.iter().flat_map(Dim::symbols).collect::<BTreeSet<_>>();
         for symbol in symbols.into_iter().chain(found) {
             if !slots.contains_key(&symbol) {
                 slots.insert(symbol.clone(), index(source.symbols.len()));
                 source.symbols.push(symbol);
             }
         }
-        let compiler = Compiler {
-            inputs: source.symbols.len(),
-            slots,
-            ..Compiler::default()
-        };
+        let compiler = Compiler { inputs: source.symbols.len(), slots, ..Compiler::default() };
         compiler.compile(source)
     }
 
@@ -103,23 +89,13 @@ impl DimProgram {
         out.clear();
         let symbols = self.symbols();
         if symbol_values.len() != symbols.len() {
-            return Err(DimError::ValueCount {
-                expected: symbols.len(),
-                found: symbol_values.len(),
-            });
+            return Err(DimError::ValueCount { expected: symbols.len(), found: symbol_values.len() });
         }
         if let Some(error) = &self.invalid {
             return Err(error.clone());
         }
-        if let Some((symbol, value)) = symbols
-            .iter()
-            .zip(symbol_values)
-            .find(|(_, value)| **value < 0)
-        {
-            return Err(DimError::Negative {
-                symbol: symbol.clone(),
-                value: *value,
-            });
+        if let Some((symbol, value)) = symbols.iter().zip(symbol_values).find(|(_, value)| **value < 0) {
+            return Err(DimError::Negative { symbol: symbol.clone(), value: *value });
         }
         // Results come first, so that cutting the working values off leaves them.
         let base = self.results.len();
@@ -194,13 +170,7 @@ impl Compiler {
     fn compile(mut self, source: Source) -> DimProgram {
         let invalid = source.dims.iter().find_map(|dim| check_valid(dim).err());
         let results = source.dims.iter().map(|dim| self.dim(dim)).collect();
-        DimProgram {
-            source,
-            steps: self.steps,
-            parts: self.parts,
-            results,
-            invalid,
-        }
+        DimProgram { source, steps: self.steps, parts: self.parts, results, invalid }
     }
 
     fn push(&mut self, step: Step, part: &Dim) -> u32 {
@@ -220,8 +190,7 @@ impl Compiler {
             return *slot;
         }
         let constant = dim.constant_term();
-        let mut total = (constant != 0 || dim.terms().is_empty())
-            .then(|| self.push(Step::Const(constant), dim));
+        let mut total = (constant != 0 || dim.terms().is_empty()).then(|| self.push(Step::Const(constant), dim));
         for term in dim.terms() {
             let coefficient = term.coefficient();
             let mut product = (coefficient != 1).then(|| self.push(Step::Const(coefficient), dim));
@@ -257,14 +226,8 @@ impl Compiler {
             Atom::Bcast(_) => Step::Bcast,
             Atom::Min(_) | Atom::Symbol(_) => Step::Min,
         };
-        let operands = atom
-            .operands()
-            .into_iter()
-            .map(|dim| self.dim(dim))
-            .collect::<Vec<_>>();
-        let result = operands
-            .into_iter()
-            .reduce(|a, b| self.push(step(a, b), &part));
+        let operands = atom.operands().into_iter().map(|dim| self.dim(dim)).collect::<Vec<_>>();
+        let result = operands.into_iter().reduce(|a, b| self.push(step(a, b), &part));
         result.unwrap_or(0)
     }
 }

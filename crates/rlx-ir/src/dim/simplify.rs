@@ -33,13 +33,7 @@ impl Dim {
             Atom::Min(list) => Some(list.clone()),
             _ => None,
         };
-        extremum(
-            items,
-            nested,
-            |a, b| a.known_le(b) == Some(true),
-            i64::MAX,
-            Atom::Min,
-        )
+        extremum(items, nested, |a, b| a.known_le(b) == Some(true), i64::MAX, Atom::Min)
     }
 
     /// The greatest item; the least `i64` for none.
@@ -48,13 +42,7 @@ impl Dim {
             Atom::Max(list) => Some(list.clone()),
             _ => None,
         };
-        extremum(
-            items,
-            nested,
-            |a, b| b.known_le(a) == Some(true),
-            i64::MIN,
-            Atom::Max,
-        )
+        extremum(items, nested, |a, b| b.known_le(a) == Some(true), i64::MIN, Atom::Max)
     }
 
     /// The common size of all items; 1 for none. See [`Dim::bcast`].

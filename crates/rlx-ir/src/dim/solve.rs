@@ -19,11 +19,7 @@ pub struct Equation {
 impl Equation {
     /// An equation with its origin.
     pub fn new(dim: impl Into<Dim>, value: i64, origin: impl Into<Arc<str>>) -> Self {
-        Self {
-            dim: dim.into(),
-            value,
-            origin: origin.into(),
-        }
+        Self { dim: dim.into(), value, origin: origin.into() }
     }
 }
 
@@ -32,9 +28,7 @@ impl Equation {
 #[non_exhaustive]
 pub enum SolveError {
     /// Two observations give one symbol different values.
-    #[error(
-        "symbol `{symbol}` is {first} (from {first_origin}) but {second} (from {second_origin})"
-    )]
+    #[error("symbol `{symbol}` is {first} (from {first_origin}) but {second} (from {second_origin})")]
     Conflict {
         /// The symbol.
         symbol: Symbol,
@@ -111,17 +105,8 @@ pub enum SolveError {
 
 /// Solves symbols from observed sizes, starting with those bound explicitly. All problems are reported. Symbols that
 /// the sizes do not determine stay unbound; see [`unsolved`].
-pub fn solve(
-    equations: &[Equation],
-    initial: &DimBinding,
-    bounds: &Bounds,
-) -> Result<DimBinding, Vec<SolveError>> {
-    let mut solver = Solver {
-        binding: initial.clone(),
-        origins: BTreeMap::new(),
-        bounds,
-        errors: Vec::new(),
-    };
+pub fn solve(equations: &[Equation], initial: &DimBinding, bounds: &Bounds) -> Result<DimBinding, Vec<SolveError>> {
+    let mut solver = Solver { binding: initial.clone(), origins: BTreeMap::new(), bounds, errors: Vec::new() };
     let explicit: Arc<str> = Arc::from("the explicit binding");
     for (symbol, value) in initial.iter() {
         solver.origins.insert(symbol.clone(), explicit.clone());
@@ -135,11 +120,7 @@ pub fn solve(
             break;
         }
     }
-    if solver.errors.is_empty() {
-        Ok(solver.binding)
-    } else {
-        Err(solver.errors)
-    }
+    if solver.errors.is_empty() { Ok(solver.binding) } else { Err(solver.errors) }
 }
 
 /// The symbols of the dims that have no value, by name.
@@ -182,8 +163,7 @@ impl Solver<'_> {
         let view = match linear(&equation.dim, &self.binding) {
             View::Open if has_composite_atom(&equation.dim) => {
                 // Known operands can make an atom vanish: `bcast(1, n)` is `n`.
-                let known =
-                    |symbol: &Symbol| self.binding.get(symbol).filter(|v| *v >= 0).map(Dim::from);
+                let known = |symbol: &Symbol| self.binding.get(symbol).filter(|v| *v >= 0).map(Dim::from);
                 linear(&equation.dim.substitute_with(&known), &self.binding)
             }
             view => view,
@@ -191,21 +171,12 @@ impl Solver<'_> {
         match view {
             View::Open => return false,
             View::Failed(source) => {
-                self.errors.push(SolveError::Eval {
-                    source,
-                    origin: equation.origin.clone(),
-                });
+                self.errors.push(SolveError::Eval { source, origin: equation.origin.clone() });
             }
-            View::Linear(Linear {
-                unknown: Some(symbol),
-                coefficient,
-                constant,
-            }) if coefficient != 0 => {
+            View::Linear(Linear { unknown: Some(symbol), coefficient, constant }) if coefficient != 0 => {
                 self.assign(equation, symbol, coefficient, constant);
             }
-            View::Linear(Linear { constant, .. }) if constant != equation.value => {
-                self.mismatch(equation, constant)
-            }
+            View::Linear(Linear { constant, .. }) if constant != equation.value => self.mismatch(equation, constant),
             View::Linear(_) => {}
         }
         true
@@ -214,18 +185,8 @@ impl Solver<'_> {
     fn assign(&mut self, equation: &Equation, symbol: Symbol, coefficient: i64, constant: i64) {
         let origin = equation.origin.clone();
         let Some(value) = solve_linear(coefficient, constant, equation.value) else {
-            let (dim, value, known) = (
-                equation.dim.clone(),
-                equation.value,
-                self.known_values(&equation.dim),
-            );
-            self.errors.push(SolveError::NotDivisible {
-                dim,
-                value,
-                symbol,
-                origin,
-                known,
-            });
+            let (dim, value, known) = (equation.dim.clone(), equation.value, self.known_values(&equation.dim));
+            self.errors.push(SolveError::NotDivisible { dim, value, symbol, origin, known });
             return;
         };
         if self.check_range(&symbol, value, &origin) {
@@ -239,21 +200,11 @@ impl Solver<'_> {
         let (symbol, origin) = (symbol.clone(), origin.clone());
         let (min, max) = self.bounds.get(&symbol);
         if value < 0 {
-            self.errors.push(SolveError::Negative {
-                symbol,
-                value,
-                origin,
-            });
+            self.errors.push(SolveError::Negative { symbol, value, origin });
             return false;
         }
         if value < min || max.is_some_and(|max| value > max) {
-            self.errors.push(SolveError::OutOfBounds {
-                symbol,
-                value,
-                min,
-                max,
-                origin,
-            });
+            self.errors.push(SolveError::OutOfBounds { symbol, value, min, max, origin });
         }
         true
     }
@@ -264,28 +215,15 @@ impl Solver<'_> {
         let symbols = equation.dim.symbols();
         if let (Some(symbol), 1) = (symbols.first(), symbols.len())
             && let View::Linear(alone) = linear(&equation.dim, &DimBinding::new())
-            && let (Some(first), Some(first_origin)) =
-                (self.binding.get(symbol), self.origins.get(symbol))
+            && let (Some(first), Some(first_origin)) = (self.binding.get(symbol), self.origins.get(symbol))
             && let Some(second) = solve_linear(alone.coefficient, alone.constant, equation.value)
         {
             let (symbol, first_origin) = (symbol.clone(), first_origin.clone());
-            self.errors.push(SolveError::Conflict {
-                symbol,
-                first,
-                first_origin,
-                second,
-                second_origin: origin,
-            });
+            self.errors.push(SolveError::Conflict { symbol, first, first_origin, second, second_origin: origin });
             return;
         }
         let (dim, known) = (equation.dim.clone(), self.known_values(&equation.dim));
-        self.errors.push(SolveError::Mismatch {
-            dim,
-            expected,
-            found: equation.value,
-            origin,
-            known,
-        });
+        self.errors.push(SolveError::Mismatch { dim, expected, found: equation.value, origin, known });
     }
 
     /// `, where batch = 2 (from input a axis 0)`, or nothing.
@@ -296,19 +234,12 @@ impl Solver<'_> {
             Some(format!("`{symbol}` = {value} (from {origin})"))
         });
         let values = values.collect::<Vec<_>>();
-        if values.is_empty() {
-            String::new()
-        } else {
-            format!(", where {}", values.join(" and "))
-        }
+        if values.is_empty() { String::new() } else { format!(", where {}", values.join(" and ")) }
     }
 }
 
 fn has_composite_atom(dim: &Dim) -> bool {
-    dim.terms()
-        .iter()
-        .flat_map(|term| term.factors())
-        .any(|(atom, _)| !matches!(atom, Atom::Symbol(_)))
+    dim.terms().iter().flat_map(|term| term.factors()).any(|(atom, _)| !matches!(atom, Atom::Symbol(_)))
 }
 
 /// The integer `x` with `coefficient * x + constant = value`.
@@ -324,11 +255,7 @@ fn solve_linear(coefficient: i64, constant: i64, value: i64) -> Option<i64> {
 /// The dim as a linear function of its one unbound symbol.
 fn linear(dim: &Dim, binding: &DimBinding) -> View {
     if let Some(value) = dim.as_const() {
-        return View::Linear(Linear {
-            unknown: None,
-            coefficient: 0,
-            constant: value,
-        });
+        return View::Linear(Linear { unknown: None, coefficient: 0, constant: value });
     }
     let mut unknown: Option<Symbol> = None;
     let (mut coefficient, mut constant) = (0i64, dim.constant_term());
@@ -369,15 +296,7 @@ fn linear(dim: &Dim, binding: &DimBinding) -> View {
         }
     }
     match dim.as_invalid() {
-        None => View::Linear(Linear {
-            unknown,
-            coefficient,
-            constant,
-        }),
-        Some(_) => View::Failed(
-            super::eval::check_valid(dim)
-                .err()
-                .unwrap_or(DimError::TooLarge),
-        ),
+        None => View::Linear(Linear { unknown, coefficient, constant }),
+        Some(_) => View::Failed(super::eval::check_valid(dim).err().unwrap_or(DimError::TooLarge)),
     }
 }

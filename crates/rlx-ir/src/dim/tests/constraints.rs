@@ -49,25 +49,13 @@ fn violations_name_dims_values_and_origin() {
             Constraint::Broadcastable,
             "n",
             "m",
-            Some(
-                "`n` = 3 and `m` = 4 do not broadcast: they must be equal or one of them 1 (from add `y`)",
-            ),
+            Some("`n` = 3 and `m` = 4 do not broadcast: they must be equal or one of them 1 (from add `y`)"),
         ),
         (Constraint::Broadcastable, "n - 2", "m", None),
         (Constraint::Broadcastable, "m", "n - 2", None),
-        (
-            Constraint::Le,
-            "m",
-            "3",
-            Some("`m` = 4 must be at most 3 (from add `y`)"),
-        ),
+        (Constraint::Le, "m", "3", Some("`m` = 4 must be at most 3 (from add `y`)")),
         (Constraint::Le, "n", "m", None),
-        (
-            Constraint::Divisible,
-            "m",
-            "n",
-            Some("`m` = 4 must be a multiple of `n` = 3 (from add `y`)"),
-        ),
+        (Constraint::Divisible, "m", "n", Some("`m` = 4 must be a multiple of `n` = 3 (from add `y`)")),
         (Constraint::Divisible, "m", "n - 1", None),
         (
             Constraint::Eq,
@@ -79,10 +67,7 @@ fn violations_name_dims_values_and_origin() {
         ),
     ] {
         let record = ConstraintRecord::new(relation(dim(a), dim(b)), "add `y`");
-        let found = record
-            .check(&binding)
-            .err()
-            .map(|violation| violation.to_string());
+        let found = record.check(&binding).err().map(|violation| violation.to_string());
         assert_eq!(found.as_deref(), message);
     }
 }

@@ -98,8 +98,7 @@ fn tree() -> impl Strategy<Value = Tree> {
         1 => Just(Op::Bcast),
     ];
     leaf.prop_recursive(5, 24, 2, move |inner| {
-        (op.clone(), inner.clone(), inner)
-            .prop_map(|(op, a, b)| Tree::Binary(op, Box::new(a), Box::new(b)))
+        (op.clone(), inner.clone(), inner).prop_map(|(op, a, b)| Tree::Binary(op, Box::new(a), Box::new(b)))
     })
 }
 

@@ -10,29 +10,15 @@ fn same(text: &str, expected: &str) {
 
 #[test]
 fn sums_and_products_are_canonical() {
-    same(
-        "seq*batch*2 - 1 + seq floordiv 4",
-        "2*batch*seq + seq floordiv 4 - 1",
-    );
+    same("seq*batch*2 - 1 + seq floordiv 4", "2*batch*seq + seq floordiv 4 - 1");
     same("(a + b)*(a - b)", "a^2 - b^2");
     same("a - a", "0");
     same("3*a*0 + 0", "0");
     same("(n + 1)^2", "n^2 + 2*n + 1");
-    assert_eq!(
-        Dim::product([Dim::from(2), "n".parse().unwrap(), Dim::from(3)]),
-        dim("6*n")
-    );
-    assert_eq!(
-        Dim::sum([Dim::from(2), Dim::symbol("n"), Dim::symbol("n")]),
-        dim("2*n + 2")
-    );
+    assert_eq!(Dim::product([Dim::from(2), "n".parse().unwrap(), Dim::from(3)]), dim("6*n"));
+    assert_eq!(Dim::sum([Dim::from(2), Dim::symbol("n"), Dim::symbol("n")]), dim("2*n + 2"));
     assert_eq!(Dim::product(Vec::<Dim>::new()), 1);
-    assert_eq!(
-        2i64.pow(3),
-        8 * (Dim::symbol("n") - Dim::symbol("n") + 1)
-            .as_const()
-            .unwrap()
-    );
+    assert_eq!(2i64.pow(3), 8 * (Dim::symbol("n") - Dim::symbol("n") + 1).as_const().unwrap());
 }
 
 #[test]
@@ -40,10 +26,7 @@ fn reshape_inference_cancels_symbols() {
     same("(b*s*384) floordiv (b*s*12)", "32");
     same("batch*seq*384 floordiv (12*batch)", "32*seq");
     same("(b*(s + 1)*(t + 1)) floordiv ((s + 1)*b)", "t + 1");
-    same(
-        "768*b*((h floordiv 16)*(w floordiv 16) + 1) floordiv (12*b*((h floordiv 16)*(w floordiv 16) + 1))",
-        "64",
-    );
+    same("768*b*((h floordiv 16)*(w floordiv 16) + 1) floordiv (12*b*((h floordiv 16)*(w floordiv 16) + 1))", "64");
     same("(5*b*s) floordiv (2*b)", "2*s + s floordiv 2");
     same("(b*s + b) floordiv (b*t + b)", "(s + 1) floordiv (t + 1)");
     same("(b*s + 3) floordiv b", "s + 3 floordiv b");
@@ -88,10 +71,7 @@ fn strided_convolution_stack_collapses() {
 fn division_by_zero_stays_until_evaluation() {
     for text in ["n floordiv 0", "3 mod 0", "0 ceildiv 0"] {
         let zero = dim(text);
-        assert_eq!(
-            zero.eval(&[("n", 3)].into_iter().collect()),
-            Err(DimError::DivisionByZero { dim: zero.clone() })
-        );
+        assert_eq!(zero.eval(&[("n", 3)].into_iter().collect()), Err(DimError::DivisionByZero { dim: zero.clone() }));
     }
     let binding = [("a", 1), ("b", 0)].into_iter().collect::<DimBinding>();
     let error = dim("2*a + (a floordiv b)*3").eval(&binding).unwrap_err();
@@ -119,19 +99,11 @@ fn broadcasts() {
     same("bcast(b, a)", "bcast(a, b)");
     same("bcast(bcast(a, c), bcast(b, a))", "bcast(a, b, c)");
     let three = dim("bcast(a, b, c)");
-    let value =
-        |a: i64, b: i64, c: i64| three.eval(&[("a", a), ("b", b), ("c", c)].into_iter().collect());
+    let value = |a: i64, b: i64, c: i64| three.eval(&[("a", a), ("b", b), ("c", c)].into_iter().collect());
     assert_eq!(value(1, 7, 1), Ok(7));
     assert_eq!(value(1, 1, 1), Ok(1));
     assert_eq!(value(0, 1, 0), Ok(0));
-    assert_eq!(
-        value(2, 1, 3),
-        Err(DimError::BroadcastMismatch {
-            dim: three.clone(),
-            left: 2,
-            right: 3
-        })
-    );
+    assert_eq!(value(2, 1, 3), Err(DimError::BroadcastMismatch { dim: three.clone(), left: 2, right: 3 }));
 }
 
 #[test]
@@ -144,27 +116,15 @@ fn accessors() {
     assert_eq!(dim("n*n").as_symbol(), None);
     assert!(matches!(dim("n mod 2").as_atom(), Some(Atom::Mod(..))));
     let names = dim("a*b + min(c, d mod e) + a").symbols();
-    assert_eq!(
-        names.iter().map(Symbol::name).collect::<Vec<_>>(),
-        ["a", "b", "c", "d", "e"]
-    );
+    assert_eq!(names.iter().map(Symbol::name).collect::<Vec<_>>(), ["a", "b", "c", "d", "e"]);
 }
 
 #[test]
 fn constants_that_overflow_poison_the_dim() {
     let big = Dim::from(i64::MAX);
-    for sum in [
-        &big + 1,
-        &big * 2,
-        -Dim::from(i64::MIN),
-        &big * (Dim::symbol("n") * 2),
-        dim("overflow()") * 0,
-    ] {
+    for sum in [&big + 1, &big * 2, -Dim::from(i64::MIN), &big * (Dim::symbol("n") * 2), dim("overflow()") * 0] {
         assert_eq!(sum.as_invalid(), Some(Invalid::Overflow), "{sum}");
-        assert!(matches!(
-            sum.eval(&DimBinding::new()),
-            Err(DimError::Overflow { .. })
-        ));
+        assert!(matches!(sum.eval(&DimBinding::new()), Err(DimError::Overflow { .. })));
         assert_eq!(sum.known_eq(&sum), None);
         assert_eq!(sum.lower_bound(), None);
     }
@@ -174,18 +134,9 @@ fn constants_that_overflow_poison_the_dim() {
     let n = Dim::symbol("n");
     for extreme in [i64::MIN, i64::MIN + 1, i64::MAX] {
         let binding = [("n", 5)].into_iter().collect();
-        assert_eq!(
-            n.floor_div(extreme).eval(&binding),
-            Ok(if extreme < 0 { -1 } else { 0 })
-        );
-        assert_eq!(
-            n.ceil_div(extreme).eval(&binding),
-            Ok(if extreme < 0 { 0 } else { 1 })
-        );
-        assert_eq!(
-            n.rem_floor(extreme).eval(&binding),
-            Ok(if extreme < 0 { extreme + 5 } else { 5 })
-        );
+        assert_eq!(n.floor_div(extreme).eval(&binding), Ok(if extreme < 0 { -1 } else { 0 }));
+        assert_eq!(n.ceil_div(extreme).eval(&binding), Ok(if extreme < 0 { 0 } else { 1 }));
+        assert_eq!(n.rem_floor(extreme).eval(&binding), Ok(if extreme < 0 { extreme + 5 } else { 5 }));
     }
     for extreme in [i64::MIN + 1, i64::MAX] {
         assert_eq!((&n * extreme).floor_div(extreme), n);
@@ -204,17 +155,11 @@ fn growth_is_limited() {
     assert_eq!(nested.as_invalid(), Some(Invalid::TooLarge));
     let wide = Dim::sum((0..5000).map(|index| Dim::symbol(format!("s{index}"))));
     assert_eq!(wide.as_invalid(), Some(Invalid::TooLarge));
-    let mut product = (0..20)
-        .map(|index| Dim::symbol(format!("s{index}")) + 1)
-        .reduce(|a, b| a * b)
-        .unwrap();
+    let mut product = (0..20).map(|index| Dim::symbol(format!("s{index}")) + 1).reduce(|a, b| a * b).unwrap();
     product = &product * &product;
     assert_eq!(product.as_invalid(), Some(Invalid::TooLarge));
     assert_eq!(product.eval(&DimBinding::new()), Err(DimError::TooLarge));
-    assert_eq!(
-        Dim::max_of((0..100).map(|i| Dim::symbol(format!("s{i}")))).as_invalid(),
-        Some(Invalid::TooLarge)
-    );
+    assert_eq!(Dim::max_of((0..100).map(|i| Dim::symbol(format!("s{i}")))).as_invalid(), Some(Invalid::TooLarge));
 }
 
 #[test]
@@ -232,45 +177,24 @@ fn known_relations() {
     let bounds = [("n", (1, Some(512)))].into_iter().collect::<Bounds>();
     assert_eq!(dim("2*n + 1").upper_bound_with(&bounds), Some(1025));
     assert_eq!(dim("n floordiv 4").upper_bound_with(&bounds), Some(128));
-    assert_eq!(
-        dim("100 floordiv n").interval_with(&bounds).max(),
-        Some(100)
-    );
+    assert_eq!(dim("100 floordiv n").interval_with(&bounds).max(), Some(100));
     assert_eq!(dim("n").known_le_with(&dim("512"), &bounds), Some(true));
     assert_eq!(dim("n").known_eq_with(&dim("0"), &bounds), Some(false));
 }
 
 #[test]
 fn substitution_simplifies_again() {
-    let map = [
-        (Symbol::new("a"), dim("2*n")),
-        (Symbol::new("b"), Dim::from(1)),
-    ]
-    .into_iter()
-    .collect();
+    let map = [(Symbol::new("a"), dim("2*n")), (Symbol::new("b"), Dim::from(1))].into_iter().collect();
     assert_eq!(dim("(a + b) floordiv 2").substitute(&map), dim("n"));
     assert_eq!(dim("bcast(a, b)").substitute(&map), dim("2*n"));
     assert_eq!(dim("a*a*c").substitute(&map), dim("4*c*n^2"));
-    assert_eq!(
-        dim("overflow()").substitute(&map).as_invalid(),
-        Some(Invalid::Overflow)
-    );
+    assert_eq!(dim("overflow()").substitute(&map).as_invalid(), Some(Invalid::Overflow));
 }
 
 #[test]
 fn evaluation_errors_name_the_symbol() {
     let error = dim("2*batch + 1").eval(&DimBinding::new()).unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .starts_with("symbol `batch` in `batch` has no value"),
-        "{error}"
-    );
-    let error = dim("n")
-        .eval(&[("n", -2)].into_iter().collect())
-        .unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "symbol `n` is -2, but a size is never negative"
-    );
+    assert!(error.to_string().starts_with("symbol `batch` in `batch` has no value"), "{error}");
+    let error = dim("n").eval(&[("n", -2)].into_iter().collect()).unwrap_err();
+    assert_eq!(error.to_string(), "symbol `n` is -2, but a size is never negative");
 }
