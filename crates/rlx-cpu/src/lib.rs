@@ -1,1 +1,3 @@
-//! rlx-cpu
+//! The CPU backend: kernels, the tile machine and the executor.
+
+pub mod simd;

@@ -1,0 +1,215 @@
+//! The AVX2 and FMA level: eight lanes.
+
+// One reason serves every block: a token exists only after detection (see the module header of `simd`), and the memory
+// operations pass their caller's promise on.
+#![allow(clippy::undocumented_unsafe_blocks)]
+
+use super::{Kernel, Simd};
+use std::arch::x86_64::*;
+
+/// Proof that the machine has AVX2 and FMA.
+#[derive(Clone, Copy)]
+pub struct Avx2(());
+
+/// `TAIL[8 - n ..]` has its first `n` words set: the mask of a partial load or store.
+static TAIL: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
+
+impl Avx2 {
+    /// The token, where the machine has the features.
+    #[inline]
+    pub fn detect() -> Option<Self> {
+        (is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c")
+            && is_x86_feature_detected!("bmi1")
+            && is_x86_feature_detected!("bmi2"))
+        .then_some(Self(()))
+    }
+    #[inline(always)]
+    fn tail(self, n: usize) -> __m256i {
+        debug_assert!(n <= 8);
+        // SAFETY: 8 − n is in 0..=8, so the eight words lie within the table.
+        unsafe { _mm256_loadu_si256(TAIL.as_ptr().add(8 - n.min(8)).cast()) }
+    }
+}
+
+impl Simd for Avx2 {
+    type F = __m256;
+    type I = __m256i;
+    type M = __m256;
+    const W: usize = 8;
+
+    #[inline(always)]
+    fn vectorize<K: Kernel>(self, kernel: K) -> K::Output {
+        #[inline(never)]
+        #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2")]
+        fn with_features<K: Kernel>(s: Avx2, kernel: K) -> K::Output {
+            kernel.run(s)
+        }
+        unsafe { with_features(self, kernel) }
+    }
+
+    #[inline(always)]
+    fn splat(self, v: f32) -> __m256 {
+        unsafe { _mm256_set1_ps(v) }
+    }
+    #[inline(always)]
+    fn splat_i(self, v: i32) -> __m256i {
+        unsafe { _mm256_set1_epi32(v) }
+    }
+    #[inline(always)]
+    unsafe fn load(self, p: *const f32) -> __m256 {
+        unsafe { _mm256_loadu_ps(p) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32, v: __m256) {
+        unsafe { _mm256_storeu_ps(p, v) }
+    }
+    #[inline(always)]
+    unsafe fn load_partial(self, p: *const f32, n: usize) -> __m256 {
+        unsafe { _mm256_maskload_ps(p, self.tail(n)) }
+    }
+    #[inline(always)]
+    unsafe fn store_partial(self, p: *mut f32, v: __m256, n: usize) {
+        unsafe { _mm256_maskstore_ps(p, self.tail(n), v) }
+    }
+
+    #[inline(always)]
+    fn add(self, a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_add_ps(a, b) }
+    }
+    #[inline(always)]
+    fn sub(self, a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_sub_ps(a, b) }
+    }
+    #[inline(always)]
+    fn mul(self, a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    fn div(self, a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_div_ps(a, b) }
+    }
+    #[inline(always)]
+    fn fma(self, a: __m256, b: __m256, c: __m256) -> __m256 {
+        unsafe { _mm256_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    fn mul_add(self, a: __m256, b: __m256, c: __m256) -> __m256 {
+        unsafe { _mm256_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    fn fnma(self, a: __m256, b: __m256, c: __m256) -> __m256 {
+        unsafe { _mm256_fnmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    fn sqrt(self, a: __m256) -> __m256 {
+        unsafe { _mm256_sqrt_ps(a) }
+    }
+    #[inline(always)]
+    fn floor(self, a: __m256) -> __m256 {
+        unsafe { _mm256_floor_ps(a) }
+    }
+    #[inline(always)]
+    fn ceil(self, a: __m256) -> __m256 {
+        unsafe { _mm256_ceil_ps(a) }
+    }
+    #[inline(always)]
+    fn trunc(self, a: __m256) -> __m256 {
+        unsafe { _mm256_round_ps::<{ _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC }>(a) }
+    }
+    #[inline(always)]
+    fn round_even(self, a: __m256) -> __m256 {
+        unsafe { _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a) }
+    }
+    #[inline(always)]
+    fn min_fast(self, a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_min_ps(a, b) }
+    }
+    #[inline(always)]
+    fn max_fast(self, a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_max_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn lt(self, a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_cmp_ps::<_CMP_LT_OQ>(a, b) }
+    }
+    #[inline(always)]
+    fn le(self, a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_cmp_ps::<_CMP_LE_OQ>(a, b) }
+    }
+    #[inline(always)]
+    fn eq(self, a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_cmp_ps::<_CMP_EQ_OQ>(a, b) }
+    }
+    #[inline(always)]
+    fn and_m(self, a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_and_ps(a, b) }
+    }
+    #[inline(always)]
+    fn or_m(self, a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_or_ps(a, b) }
+    }
+    #[inline(always)]
+    fn not_m(self, a: __m256) -> __m256 {
+        unsafe { _mm256_xor_ps(a, _mm256_castsi256_ps(_mm256_set1_epi32(-1))) }
+    }
+    #[inline(always)]
+    fn any(self, m: __m256) -> bool {
+        unsafe { _mm256_movemask_ps(m) != 0 }
+    }
+    #[inline(always)]
+    fn select(self, m: __m256, a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_blendv_ps(b, a, m) }
+    }
+
+    #[inline(always)]
+    fn bits(self, a: __m256) -> __m256i {
+        unsafe { _mm256_castps_si256(a) }
+    }
+    #[inline(always)]
+    fn from_bits(self, a: __m256i) -> __m256 {
+        unsafe { _mm256_castsi256_ps(a) }
+    }
+    #[inline(always)]
+    fn and_i(self, a: __m256i, b: __m256i) -> __m256i {
+        unsafe { _mm256_and_si256(a, b) }
+    }
+    #[inline(always)]
+    fn or_i(self, a: __m256i, b: __m256i) -> __m256i {
+        unsafe { _mm256_or_si256(a, b) }
+    }
+    #[inline(always)]
+    fn xor_i(self, a: __m256i, b: __m256i) -> __m256i {
+        unsafe { _mm256_xor_si256(a, b) }
+    }
+    #[inline(always)]
+    fn add_i(self, a: __m256i, b: __m256i) -> __m256i {
+        unsafe { _mm256_add_epi32(a, b) }
+    }
+    #[inline(always)]
+    fn sub_i(self, a: __m256i, b: __m256i) -> __m256i {
+        unsafe { _mm256_sub_epi32(a, b) }
+    }
+    #[inline(always)]
+    fn shl_i<const N: u32>(self, a: __m256i) -> __m256i {
+        unsafe { _mm256_sllv_epi32(a, _mm256_set1_epi32(N as i32)) }
+    }
+    #[inline(always)]
+    fn sar_i<const N: u32>(self, a: __m256i) -> __m256i {
+        unsafe { _mm256_srav_epi32(a, _mm256_set1_epi32(N as i32)) }
+    }
+    #[inline(always)]
+    fn eq_i(self, a: __m256i, b: __m256i) -> __m256 {
+        unsafe { _mm256_castsi256_ps(_mm256_cmpeq_epi32(a, b)) }
+    }
+    #[inline(always)]
+    fn to_float(self, a: __m256i) -> __m256 {
+        unsafe { _mm256_cvtepi32_ps(a) }
+    }
+    #[inline(always)]
+    fn to_int(self, a: __m256) -> __m256i {
+        unsafe { _mm256_cvttps_epi32(a) }
+    }
+}

@@ -1,0 +1,262 @@
+//! A small SIMD layer: one generic body, instantiated once per instruction set.
+//!
+//! [`Simd`] names a level (a zero-sized token) and its f32, i32 and mask vectors. A [`Kernel`] is a body generic over the
+//! level; [`dispatch`] runs it inside a function compiled with the level's `#[target_feature]`s. Everything between
+//! `dispatch` and the intrinsics must be `#[inline(always)]`: a function left out of line is compiled for the
+//! baseline, which is right but slow.
+//!
+//! Invariants:
+//! - A level's token exists only where the machine has its features: tokens have private fields, and only `dispatch`
+//!   (after detection) makes them. That is the reason behind the intrinsics' `unsafe` blocks in the level files.
+//! - Every operation works lane by lane, so an element's result never depends on its lane or on its neighbours.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod binary;
+pub mod math;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+mod portable;
+mod unary;
+
+pub use binary::{BinaryF32, binary_f32};
+pub use rlx_driver::Isa;
+pub use unary::{UnaryF32, unary_f32, unary_f32_in_place};
+
+/// One instruction-set level with its vectors of `W` lanes.
+///
+/// The names follow IEEE 754 where it has one. Comparisons are ordered and quiet: false when an operand is NaN.
+pub trait Simd: Copy + Send + Sync + 'static {
+    /// f32 lanes.
+    type F: Copy;
+    /// i32 lanes.
+    type I: Copy;
+    /// One truth value a lane.
+    type M: Copy;
+    /// Number of lanes.
+    const W: usize;
+
+    /// Runs `kernel` in a function of its own that has this level's features.
+    fn vectorize<K: Kernel>(self, kernel: K) -> K::Output;
+
+    /// All lanes `v`.
+    fn splat(self, v: f32) -> Self::F;
+    /// All lanes `v`.
+    fn splat_i(self, v: i32) -> Self::I;
+    /// Reads `W` elements.
+    /// # Safety
+    /// `p` must be valid for reading `W` f32.
+    unsafe fn load(self, p: *const f32) -> Self::F;
+    /// Writes `W` elements.
+    /// # Safety
+    /// `p` must be valid for writing `W` f32.
+    unsafe fn store(self, p: *mut f32, v: Self::F);
+    /// Reads the first `n ≤ W` elements; the other lanes are zero.
+    /// # Safety
+    /// `p` must be valid for reading `n` f32.
+    unsafe fn load_partial(self, p: *const f32, n: usize) -> Self::F;
+    /// Writes the first `n ≤ W` lanes.
+    /// # Safety
+    /// `p` must be valid for writing `n` f32.
+    unsafe fn store_partial(self, p: *mut f32, v: Self::F, n: usize);
+
+    /// `a + b`.
+    fn add(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a - b`.
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a * b`.
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a / b`.
+    fn div(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a * b + c` rounded once (the portable level: once to f64, then to f32).
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// `a * b + c`, rounded once or twice, whichever the level does fastest.
+    fn mul_add(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// Square root, correctly rounded.
+    fn sqrt(self, a: Self::F) -> Self::F;
+    /// Toward −∞.
+    fn floor(self, a: Self::F) -> Self::F;
+    /// Toward +∞.
+    fn ceil(self, a: Self::F) -> Self::F;
+    /// Toward zero.
+    fn trunc(self, a: Self::F) -> Self::F;
+    /// To nearest, ties to even.
+    fn round_even(self, a: Self::F) -> Self::F;
+    /// `a < b ? a : b`: the second operand where either is NaN or both are zeros.
+    fn min_fast(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a > b ? a : b`: the second operand where either is NaN or both are zeros.
+    fn max_fast(self, a: Self::F, b: Self::F) -> Self::F;
+
+    /// `a < b`.
+    fn lt(self, a: Self::F, b: Self::F) -> Self::M;
+    /// `a <= b`.
+    fn le(self, a: Self::F, b: Self::F) -> Self::M;
+    /// `a == b`.
+    fn eq(self, a: Self::F, b: Self::F) -> Self::M;
+    /// Both.
+    fn and_m(self, a: Self::M, b: Self::M) -> Self::M;
+    /// Either.
+    fn or_m(self, a: Self::M, b: Self::M) -> Self::M;
+    /// Neither's opposite.
+    fn not_m(self, a: Self::M) -> Self::M;
+    /// Is any lane true?
+    fn any(self, m: Self::M) -> bool;
+    /// `m ? a : b`.
+    fn select(self, m: Self::M, a: Self::F, b: Self::F) -> Self::F;
+
+    /// The bits of each lane.
+    fn bits(self, a: Self::F) -> Self::I;
+    /// The lanes that have these bits.
+    fn from_bits(self, a: Self::I) -> Self::F;
+    /// Bitwise and.
+    fn and_i(self, a: Self::I, b: Self::I) -> Self::I;
+    /// Bitwise or.
+    fn or_i(self, a: Self::I, b: Self::I) -> Self::I;
+    /// Bitwise exclusive or.
+    fn xor_i(self, a: Self::I, b: Self::I) -> Self::I;
+    /// Wrapping `a + b`.
+    fn add_i(self, a: Self::I, b: Self::I) -> Self::I;
+    /// Wrapping `a - b`.
+    fn sub_i(self, a: Self::I, b: Self::I) -> Self::I;
+    /// `a << N`.
+    fn shl_i<const N: u32>(self, a: Self::I) -> Self::I;
+    /// `a >> N`, copying the sign.
+    fn sar_i<const N: u32>(self, a: Self::I) -> Self::I;
+    /// `a == b`.
+    fn eq_i(self, a: Self::I, b: Self::I) -> Self::M;
+    /// The nearest f32 of each integer.
+    fn to_float(self, a: Self::I) -> Self::F;
+    /// The integer part; out of i32's range and NaN give an unspecified value.
+    fn to_int(self, a: Self::F) -> Self::I;
+
+    /// All lanes zero.
+    #[inline(always)]
+    fn zero(self) -> Self::F {
+        self.splat(0.0)
+    }
+    /// `c - a * b` rounded once.
+    #[inline(always)]
+    fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        self.fma(self.neg(a), b, c)
+    }
+    /// Flips the sign bit.
+    #[inline(always)]
+    fn neg(self, a: Self::F) -> Self::F {
+        self.from_bits(self.xor_i(self.bits(a), self.splat_i(i32::MIN)))
+    }
+    /// Clears the sign bit.
+    #[inline(always)]
+    fn abs(self, a: Self::F) -> Self::F {
+        self.from_bits(self.and_i(self.bits(a), self.splat_i(i32::MAX)))
+    }
+    /// The sign bit alone.
+    #[inline(always)]
+    fn sign_bit(self, a: Self::F) -> Self::I {
+        self.and_i(self.bits(a), self.splat_i(i32::MIN))
+    }
+    /// `magnitude` (which must not be negative) with the sign of `sign`.
+    #[inline(always)]
+    fn with_sign(self, magnitude: Self::F, sign: Self::F) -> Self::F {
+        self.from_bits(self.or_i(self.bits(magnitude), self.sign_bit(sign)))
+    }
+    /// Which lanes are NaN?
+    #[inline(always)]
+    fn is_nan(self, a: Self::F) -> Self::M {
+        self.not_m(self.eq(a, a))
+    }
+    /// The lesser; NaN where either is NaN; −0 before +0.
+    #[inline(always)]
+    fn min(self, a: Self::F, b: Self::F) -> Self::F {
+        // On equal operands, or-ing the bits keeps a −0.
+        let least = self.select(self.lt(b, a), b, a);
+        let equal = self.from_bits(self.or_i(self.bits(a), self.bits(b)));
+        let r = self.select(self.eq(a, b), equal, least);
+        // `least` is `a` where either is NaN, hence only b's NaN is missing.
+        self.select(self.is_nan(b), b, r)
+    }
+    /// The greater; NaN where either is NaN; +0 before −0.
+    #[inline(always)]
+    fn max(self, a: Self::F, b: Self::F) -> Self::F {
+        let most = self.select(self.lt(a, b), b, a);
+        let equal = self.from_bits(self.and_i(self.bits(a), self.bits(b)));
+        let r = self.select(self.eq(a, b), equal, most);
+        self.select(self.is_nan(b), b, r)
+    }
+    /// Applies a scalar function to each lane.
+    #[inline(always)]
+    fn map(self, a: Self::F, f: impl Fn(f32) -> f32) -> Self::F {
+        let mut lanes = [0.0f32; MAX_W];
+        // SAFETY: the array has MAX_W ≥ W elements.
+        unsafe { self.store(lanes.as_mut_ptr(), a) };
+        for lane in lanes.iter_mut().take(Self::W) {
+            *lane = f(*lane);
+        }
+        // SAFETY: as above.
+        unsafe { self.load(lanes.as_ptr()) }
+    }
+    /// Applies a scalar function to each pair of lanes.
+    #[inline(always)]
+    fn map2(self, a: Self::F, b: Self::F, f: impl Fn(f32, f32) -> f32) -> Self::F {
+        let (mut x, mut y) = ([0.0f32; MAX_W], [0.0f32; MAX_W]);
+        // SAFETY: the arrays have MAX_W ≥ W elements.
+        unsafe {
+            self.store(x.as_mut_ptr(), a);
+            self.store(y.as_mut_ptr(), b);
+        }
+        for (p, q) in x.iter_mut().zip(&y).take(Self::W) {
+            *p = f(*p, *q);
+        }
+        // SAFETY: as above.
+        unsafe { self.load(x.as_ptr()) }
+    }
+}
+
+/// The most lanes that any level has.
+pub const MAX_W: usize = 16;
+
+/// A body that any level can run. `run` must be `#[inline(always)]`.
+pub trait Kernel {
+    /// What the body returns.
+    type Output;
+    /// The body.
+    fn run<S: Simd>(self, s: S) -> Self::Output;
+}
+
+/// Runs a kernel at the level `isa`, or at the portable level where this machine or build lacks it.
+#[inline]
+pub fn dispatch<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => match avx2::Avx2::detect() {
+            Some(s) => s.vectorize(kernel),
+            None => portable::Portable.vectorize(kernel),
+        },
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 | Isa::Amx => match avx512::Avx512::detect() {
+            Some(s) => s.vectorize(kernel),
+            None => portable::Portable.vectorize(kernel),
+        },
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => neon::Neon::new().vectorize(kernel),
+        _ => portable::Portable.vectorize(kernel),
+    }
+}
+
+/// The level that [`dispatch`] really runs when asked for `isa`: layouts that depend on the level ask this first.
+#[inline]
+pub fn effective(isa: Isa) -> Isa {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 if avx2::Avx2::detect().is_some() => Isa::Avx2,
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 | Isa::Amx if avx512::Avx512::detect().is_some() => Isa::Avx512,
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => Isa::Neon,
+        _ => Isa::Portable,
+    }
+}
+
+#[cfg(test)]
+mod tests;
