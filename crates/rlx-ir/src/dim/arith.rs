@@ -4,7 +4,8 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::{Add, AddAssign, Mul, MulAssign, Neg, Sub, SubAssign};
 
-use super::expr::{MAX_SIZE, Monomial};
+use super::expr::MAX_SIZE;
+use super::monomial::Monomial;
 use super::{Atom, Dim, Invalid, Symbol, Term};
 
 impl Dim {

@@ -1,6 +1,6 @@
 //! Simplification of floordiv, ceildiv and mod. The rules are numbered in the [module](super) header.
 
-use super::expr::Monomial;
+use super::monomial::Monomial;
 use super::{Atom, Dim, Invalid, Term};
 
 /// Steps of polynomial division before giving up on an exact quotient.

@@ -24,7 +24,8 @@ impl Dim {
 }
 
 impl Atom {
-    fn eval(&self, binding: &DimBinding) -> Result<i64, DimError> {
+    /// The value under a binding of its symbols.
+    pub(super) fn eval(&self, binding: &DimBinding) -> Result<i64, DimError> {
         let dim = || Dim::from_atom(self.clone());
         let divide =
             |a: &Dim, b: &Dim, f: fn(i64, i64) -> Option<i64>| divide(a.eval(binding)?, b.eval(binding)?, f, dim);

@@ -47,6 +47,7 @@ mod divide;
 mod error;
 mod eval;
 mod expr;
+mod monomial;
 mod parse;
 mod print;
 mod program;

@@ -10,7 +10,7 @@
 //!
 //! Nesting is bounded, so that no text overflows the stack.
 
-use super::expr::MAX_DEGREE;
+use super::monomial::MAX_DEGREE;
 use super::print::{RESERVED, is_identifier_part, is_identifier_start};
 use super::{Dim, DimParseError, Invalid, MAX_DEPTH};
 

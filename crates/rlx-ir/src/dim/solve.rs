@@ -263,7 +263,7 @@ fn linear(dim: &Dim, binding: &DimBinding) -> View {
     for term in dim.terms() {
         let (mut factor, mut of_term) = (term.coefficient(), None);
         for (atom, power) in term.factors() {
-            let value = match Dim::from_atom(atom.clone()).eval(binding) {
+            let value = match atom.eval(binding) {
                 Ok(value) => value,
                 Err(DimError::Unbound { .. }) => match (atom, *power, &of_term) {
                     (Atom::Symbol(symbol), 1, None) => {
