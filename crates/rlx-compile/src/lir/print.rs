@@ -145,9 +145,15 @@ impl Lir {
                 b.then_branch.program,
                 b.else_branch.program
             ),
-            Kernel::Loop(l) => format!("{name} ({}) -> {}\n{}", self.views(&l.carried), self.views(&l.outputs), l.body.program),
-            Kernel::Scan(l) => format!("{name} ({}) -> {}\n{}", self.views(&l.carried), self.views(&l.outputs), l.body.program),
-            Kernel::Call(c) => format!("{name} ({}) -> {}\n{}", self.views(&c.inputs), self.views(&c.outputs), c.body.program),
+            Kernel::Loop(l) => {
+                format!("{name} ({}) -> {}\n{}", self.views(&l.carried), self.views(&l.outputs), l.body.program)
+            }
+            Kernel::Scan(l) => {
+                format!("{name} ({}) -> {}\n{}", self.views(&l.carried), self.views(&l.outputs), l.body.program)
+            }
+            Kernel::Call(c) => {
+                format!("{name} ({}) -> {}\n{}", self.views(&c.inputs), self.views(&c.outputs), c.body.program)
+            }
             Kernel::Window(_) | Kernel::Attention(_) => {
                 let reads: Vec<String> = k.reads().iter().map(|a| self.access(a)).collect();
                 let writes: Vec<String> = k.writes().iter().map(|a| self.access(a)).collect();

@@ -1,10 +1,10 @@
 //! Scalar programs: what a kernel computes at each point of its space. One small SSA language, the same for the tile machine, a machine
 //! code emitter and a GPU printer.
 
+use rlx_ir::DType;
 use rlx_ir::attr::FloatBits;
 use rlx_ir::ops::Elementwise;
 use rlx_ir::ops::reduction::ReduceKind;
-use rlx_ir::DType;
 use serde::{Deserialize, Serialize};
 
 use super::DimId;

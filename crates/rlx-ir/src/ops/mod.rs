@@ -9,6 +9,7 @@ use crate::op::{OpDef, OpFamily};
 use crate::tensor::Tensor;
 
 pub mod elementwise;
+pub mod reduction;
 pub mod shape;
 
 pub use elementwise::Elementwise;

@@ -1,0 +1,156 @@
+//! How passes change graphs: by building a new one from the old, node by node, so that an edit is whole or not at all.
+
+use rlx_ir::graph::Def;
+use rlx_ir::{Builder, Graph, IrError, Module, Node, NodeId, ValueId};
+
+/// A graph being rebuilt.
+pub struct Rewriter<'a> {
+    old: &'a Graph,
+    /// Builds the new graph.
+    pub b: Builder,
+    map: Vec<Option<ValueId>>,
+}
+
+impl<'a> Rewriter<'a> {
+    /// Starts a new graph with the old one's boundary: same inputs, parameters, states and bounds.
+    pub fn new(old: &'a Graph) -> Result<Self, IrError> {
+        let mut g = Graph::new(old.name());
+        *g.bounds_mut() = old.bounds().clone();
+        let mut map = vec![None; old.num_values()];
+        // Values of the boundary keep their relative order, so that they can be declared between each other as before.
+        for v in old.value_ids() {
+            let info = old.value(v);
+            let new = match info.def {
+                Def::Input(_) => {
+                    let name = info.name.as_deref().unwrap_or_default();
+                    let new = g.add_input(name, info.ty.clone())?;
+                    g.set_input_elems(new, info.elems.as_deref().map(<[_]>::to_vec));
+                    new
+                }
+                Def::Param(n) => match old.params().get(n as usize) {
+                    Some(p) => g.add_param(&p.name, info.ty.clone(), p.default.clone())?,
+                    None => continue,
+                },
+                Def::State(n) => match old.states().get(n as usize) {
+                    Some(s) => g.add_state(&s.name, info.ty.clone(), s.init.clone())?,
+                    None => continue,
+                },
+                Def::Result(..) => continue,
+            };
+            map[v.index()] = Some(new);
+        }
+        Ok(Rewriter { old, b: Builder::from_graph(g), map })
+    }
+
+    /// The old graph.
+    pub fn old(&self) -> &'a Graph {
+        self.old
+    }
+
+    /// The new value of an old one.
+    pub fn get(&self, v: ValueId) -> Result<ValueId, IrError> {
+        self.map
+            .get(v.index())
+            .copied()
+            .flatten()
+            .ok_or_else(|| IrError::Eval(format!("{} was used before it was rebuilt", self.old.value_name(v))))
+    }
+
+    /// The new operands of an old node.
+    pub fn operands(&self, node: &Node) -> Result<Vec<ValueId>, IrError> {
+        node.operands.iter().map(|&v| self.get(v)).collect()
+    }
+
+    /// Says what an old value has become.
+    pub fn set(&mut self, old: ValueId, new: ValueId) {
+        if let Some(slot) = self.map.get_mut(old.index()) {
+            *slot = Some(new);
+        }
+        if let (Some(name), None) = (&self.old.value(old).name, &self.b.graph().value(new).name) {
+            let name = name.clone();
+            self.b.graph_mut().set_value_name(new, &name);
+        }
+    }
+
+    /// Copies a node with its nested graphs as they are.
+    pub fn copy(&mut self, node: &Node) -> Result<(), IrError> {
+        self.copy_with_regions(node, node.regions.clone())
+    }
+
+    /// Copies a node with other nested graphs.
+    pub fn copy_with_regions(&mut self, node: &Node, regions: Vec<Graph>) -> Result<(), IrError> {
+        let operands = self.operands(node)?;
+        self.b.set_loc(node.loc.clone());
+        let results = self.b.op_with_regions(node.op.clone(), &operands, regions)?;
+        self.replace(node, &results)
+    }
+
+    /// Says what an old node's results have become.
+    pub fn replace(&mut self, node: &Node, results: &[ValueId]) -> Result<(), IrError> {
+        if results.len() != node.results.len() {
+            return Err(IrError::Eval(format!(
+                "`{}` has {} results but was replaced by {}",
+                node.op,
+                node.results.len(),
+                results.len()
+            )));
+        }
+        for (&old, &new) in node.results.iter().zip(results) {
+            self.set(old, new);
+        }
+        Ok(())
+    }
+
+    /// Declares outputs and state successors and gives the new graph.
+    pub fn finish(mut self) -> Result<Graph, IrError> {
+        for o in self.old.outputs() {
+            let v = self.get(o.value)?;
+            self.b.output(&o.name, v)?;
+        }
+        for (i, s) in self.old.states().iter().enumerate() {
+            if let Some(next) = s.next {
+                let v = self.get(next)?;
+                self.b.graph_mut().set_state_next(i, v)?;
+            }
+        }
+        self.b.graph_mut().add_constraints(self.old.constraints());
+        Ok(self.b.finish())
+    }
+}
+
+/// Rebuilds a graph: `f` gives a node's replacement, or `None` to copy it.
+pub fn rewrite(
+    old: &Graph,
+    mut f: impl FnMut(&mut Rewriter<'_>, NodeId, &Node) -> Result<Option<Vec<ValueId>>, IrError>,
+) -> Result<Graph, IrError> {
+    let mut rw = Rewriter::new(old)?;
+    for id in old.node_ids() {
+        let node = old.node(id);
+        rw.b.set_loc(node.loc.clone());
+        match f(&mut rw, id, node)? {
+            Some(results) => rw.replace(node, &results)?,
+            None => rw.copy(node)?,
+        }
+    }
+    rw.finish()
+}
+
+/// Applies a function to a graph after its nested graphs, innermost first.
+pub fn map_nested(g: &Graph, f: &mut dyn FnMut(&Graph) -> Result<Graph, IrError>) -> Result<Graph, IrError> {
+    if g.nodes().iter().all(|n| n.regions.is_empty()) {
+        return f(g);
+    }
+    let mut rw = Rewriter::new(g)?;
+    for node in g.nodes() {
+        let regions = node.regions.iter().map(|r| map_nested(r, f)).collect::<Result<Vec<_>, _>>()?;
+        rw.copy_with_regions(node, regions)?;
+    }
+    f(&rw.finish()?)
+}
+
+/// Applies a function to every graph of a module: functions, nested graphs, main.
+pub fn map_module(m: &Module, f: &mut dyn FnMut(&Graph) -> Result<Graph, IrError>) -> Result<Module, IrError> {
+    let functions =
+        m.functions.iter().map(|(n, g)| Ok((n.clone(), map_nested(g, f)?))).collect::<Result<_, IrError>>()?;
+    Ok(Module { main: map_nested(&m.main, f)?, functions, stage: m.stage.clone() })
+}

@@ -1,0 +1,231 @@
+//! What a device backend is to the compiler: what it claims, and how it compiles and runs.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rlx_driver::Device;
+use rlx_ir::error::NodeRef;
+use rlx_ir::{DType, DimBinding, Module, Node, Tensor, TensorType};
+
+use crate::error::{CompileError, RunError};
+use crate::lir::LirModule;
+use crate::options::CompileOptions;
+
+/// The stage that a backend takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum InputStage {
+    /// Graphs of claimed ops: for backends with an engine of their own.
+    Mir,
+    /// Kernels over buffers.
+    Lir,
+}
+
+/// What a backend says of one node whose op it claims by name.
+pub type NodeFilter = fn(&Node, &[&TensorType]) -> Result<(), String>;
+
+/// What a backend takes. A backend that claims nothing supports nothing.
+#[derive(Clone, Debug)]
+pub struct Claims {
+    /// Name of the target, for messages and the module's header.
+    pub target: String,
+    /// The stage it takes.
+    pub stage: InputStage,
+    /// Mnemonics of the ops it runs as they are.
+    pub ops: BTreeSet<String>,
+    /// Dtypes that it computes in.
+    pub dtypes: BTreeSet<DType>,
+    /// Further limits: why a node of a claimed op is not taken.
+    pub filter: Option<NodeFilter>,
+    /// True if one program serves all shapes; false if each binding is compiled on its own.
+    pub symbolic_shapes: bool,
+    /// True if a map may write where it reads.
+    pub in_place: bool,
+}
+
+impl Claims {
+    /// Why a node is not taken; `Ok` if it is.
+    pub fn accepts(&self, node: &Node, operands: &[&TensorType], results: &[&TensorType]) -> Result<(), String> {
+        if !self.ops.contains(node.op.name()) {
+            return Err(format!("op `{}` is not claimed", node.op.name()));
+        }
+        if let Some(t) = operands.iter().chain(results).find(|t| !self.dtypes.contains(&t.dtype)) {
+            return Err(format!("dtype {} is not claimed", t.dtype));
+        }
+        self.filter.map_or(Ok(()), |f| f(node, operands))
+    }
+}
+
+/// A module at the stage that its backend takes.
+#[derive(Clone, Debug)]
+pub enum TargetModule {
+    /// Of claimed ops. `prepare` runs when parameters change; its outputs are main's parameters of the same names.
+    Mir {
+        /// Runs once per set of parameters.
+        prepare: Option<Module>,
+        /// Runs on every call.
+        main: Module,
+    },
+    /// Kernels.
+    Lir(LirModule),
+}
+
+/// A device backend. Stateless: one serves several devices and threads.
+pub trait Backend: Send + Sync {
+    /// What it takes on a device.
+    fn claims(&self, device: Device) -> Claims;
+
+    /// Compiles a legal module.
+    fn compile(
+        &self,
+        input: TargetModule,
+        device: Device,
+        options: &CompileOptions,
+    ) -> Result<Box<dyn ExecutableGraph>, CompileError>;
+}
+
+/// Borrowed contents of a tensor, row-major, packed.
+#[derive(Clone, Copy, Debug)]
+pub struct TensorRef<'a> {
+    /// Element type.
+    pub dtype: DType,
+    /// Sizes.
+    pub dims: &'a [usize],
+    /// Contents; checked against dtype and dims by the callee.
+    pub bytes: &'a [u8],
+}
+
+impl<'a> From<&'a Tensor> for TensorRef<'a> {
+    fn from(t: &'a Tensor) -> Self {
+        TensorRef { dtype: t.dtype(), dims: t.dims(), bytes: t.bytes() }
+    }
+}
+
+/// Borrowed memory for a result, row-major, packed.
+#[derive(Debug)]
+pub struct TensorMut<'a> {
+    /// Element type.
+    pub dtype: DType,
+    /// Sizes; must be those that the result has.
+    pub dims: &'a [usize],
+    /// Memory of exactly the right length.
+    pub bytes: &'a mut [u8],
+}
+
+/// A name and a symbolic type at the boundary of a program.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PortInfo {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its type.
+    pub ty: TensorType,
+    /// For parameters: true if it has a value without being set.
+    pub has_default: bool,
+}
+
+/// The boundary of a program.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Signature {
+    /// Inputs in order.
+    pub inputs: Vec<PortInfo>,
+    /// Parameters in order: those of the module, whether prepare or main reads them.
+    pub params: Vec<PortInfo>,
+    /// Outputs in order.
+    pub outputs: Vec<PortInfo>,
+    /// States in order.
+    pub states: Vec<PortInfo>,
+}
+
+/// Counters of an executable, for tests and reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExecStats {
+    /// Shapes bound anew.
+    pub binds: u64,
+    /// Shapes found in the cache.
+    pub bind_hits: u64,
+    /// Runs of the prepare program.
+    pub prepares: u64,
+    /// Kernels run in main programs.
+    pub kernels: u64,
+    /// Arena bytes of the latest binding.
+    pub arena_bytes: u64,
+    /// Bytes of packed and prepared parameters.
+    pub prepared_bytes: u64,
+    /// Time of the latest binding.
+    pub last_bind: Duration,
+}
+
+/// One kernel's time in a profiled run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KernelProfile {
+    /// Kind of the kernel.
+    pub kind: String,
+    /// Source nodes.
+    pub loc: Arc<str>,
+    /// Start, since the run began.
+    pub start: Duration,
+    /// Time it took.
+    pub time: Duration,
+    /// Bytes read and written, each once.
+    pub bytes: u64,
+    /// Arithmetic operations.
+    pub ops: u64,
+}
+
+/// A compiled program with a context of its own. Indices are positions in its [`Signature`].
+pub trait ExecutableGraph: Send + Sync {
+    /// The boundary.
+    fn signature(&self) -> &Signature;
+
+    /// Sets a parameter; what depends on it is prepared again before the next run.
+    fn set_param(&mut self, index: usize, value: Tensor) -> Result<(), RunError>;
+
+    /// Runs the prepare program now, if it has to run.
+    fn finalize_params(&mut self) -> Result<(), RunError>;
+
+    /// Runs with a pooled context and gives owned results: those of `read`, in its order, or all. Kernels that serve only results that
+    /// are not read do not run. An error on a program with state.
+    fn run(&self, inputs: &[TensorRef<'_>], read: Option<&[usize]>) -> Result<Vec<Tensor>, RunError>;
+
+    /// Runs in the program's own context (and on its state); the results stay in it until the next run.
+    fn run_borrowed<'a>(
+        &'a mut self,
+        inputs: &[TensorRef<'_>],
+        read: Option<&[usize]>,
+    ) -> Result<Vec<BorrowedTensor<'a>>, RunError>;
+
+    /// Runs and writes the results to the caller's memory, one for each output.
+    fn run_into(&mut self, inputs: &[TensorRef<'_>], outputs: &mut [TensorMut<'_>]) -> Result<(), RunError>;
+
+    /// Sizes and memory for a binding ahead of a run.
+    fn prepare_for(&mut self, binding: &DimBinding) -> Result<(), RunError>;
+
+    /// A state's present value.
+    fn state(&self, index: usize) -> Result<Tensor, RunError>;
+
+    /// Replaces a state's value; `None` resets it.
+    fn set_state(&mut self, index: usize, value: Option<Tensor>) -> Result<(), RunError>;
+
+    /// A program that shares code and parameters, with its own context and a copy of the state.
+    fn clone_box(&self) -> Box<dyn ExecutableGraph>;
+
+    /// Counters.
+    fn stats(&self) -> ExecStats;
+
+    /// Runs once and times every kernel.
+    fn profile(&mut self, inputs: &[TensorRef<'_>]) -> Result<Vec<KernelProfile>, RunError>;
+}
+
+/// A result that lies in its program's context.
+#[derive(Clone, Debug)]
+pub struct BorrowedTensor<'a> {
+    /// Element type.
+    pub dtype: DType,
+    /// Sizes.
+    pub dims: Vec<usize>,
+    /// Contents, row-major, packed.
+    pub bytes: &'a [u8],
+}
+
+/// A node that no rule makes legal, with why.
+pub type Offender = (NodeRef, String);

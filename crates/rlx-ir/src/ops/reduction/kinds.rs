@@ -1,0 +1,31 @@
+//! What reductions, windows and scans do with their elements.
+
+crate::attr_enum! {
+    /// What a reduction does.
+    pub enum ReduceKind {
+        /// Sum.
+        Sum = "sum",
+        /// Product.
+        Prod = "prod",
+        /// Smallest; NaN if any is.
+        Min = "min",
+        /// Largest; NaN if any is.
+        Max = "max",
+        /// True if any is true.
+        Any = "any",
+        /// True if all are true.
+        All = "all",
+    }
+}
+
+crate::attr_enum! {
+    /// What is done with a window.
+    pub enum WindowKind {
+        /// Largest; NaN if any is.
+        Max = "max",
+        /// Mean.
+        Mean = "mean",
+        /// Sum.
+        Sum = "sum",
+    }
+}

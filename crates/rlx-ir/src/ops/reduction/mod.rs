@@ -1,0 +1,5 @@
+//! Reductions over axes, windows and prefixes.
+
+mod kinds;
+
+pub use kinds::{ReduceKind, WindowKind};
