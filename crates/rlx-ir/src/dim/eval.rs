@@ -10,13 +10,14 @@ impl Dim {
         let overflow = || DimError::Overflow { dim: self.clone() };
         let mut total = self.constant_term();
         for term in self.terms() {
-            let mut product = term.coefficient();
+            let mut product = 1i64;
             for (atom, power) in term.factors() {
                 let value = atom.eval(binding)?;
                 for _ in 0..*power {
                     product = product.checked_mul(value).ok_or_else(overflow)?;
                 }
             }
+            product = product.checked_mul(term.coefficient()).ok_or_else(overflow)?;
             total = total.checked_add(product).ok_or_else(overflow)?;
         }
         Ok(total)

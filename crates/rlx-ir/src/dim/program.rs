@@ -35,6 +35,8 @@ struct Source {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Step {
     Const(i64),
+    Offset(u32, i64),
+    Scale(u32, i64),
     Add(u32, u32),
     Mul(u32, u32),
     FloorDiv(u32, u32),
@@ -109,6 +111,8 @@ impl DimProgram {
             let dim = || part.clone();
             let result = match *step {
                 Step::Const(constant) => constant,
+                Step::Offset(a, constant) => value(a).checked_add(constant).ok_or_else(overflow)?,
+                Step::Scale(a, constant) => value(a).checked_mul(constant).ok_or_else(overflow)?,
                 Step::Add(a, b) => value(a).checked_add(value(b)).ok_or_else(overflow)?,
                 Step::Mul(a, b) => value(a).checked_mul(value(b)).ok_or_else(overflow)?,
                 Step::FloorDiv(a, b) => divide(value(a), value(b), floor_div_i64, dim)?,
@@ -190,10 +194,9 @@ impl Compiler {
             return *slot;
         }
         let constant = dim.constant_term();
-        let mut total = (constant != 0 || dim.terms().is_empty()).then(|| self.push(Step::Const(constant), dim));
+        let mut total = None;
         for term in dim.terms() {
-            let coefficient = term.coefficient();
-            let mut product = (coefficient != 1).then(|| self.push(Step::Const(coefficient), dim));
+            let mut product = None;
             for (atom, power) in term.factors() {
                 let value = self.atom(atom);
                 for _ in 0..*power {
@@ -203,12 +206,17 @@ impl Compiler {
                     });
                 }
             }
-            total = match (total, product) {
-                (Some(total), Some(product)) => Some(self.push(Step::Add(total, product), dim)),
-                (total, product) => total.or(product),
-            };
+            let Some(mut value) = product else { continue };
+            if term.coefficient() != 1 {
+                value = self.push(Step::Scale(value, term.coefficient()), dim);
+            }
+            total = Some(match total {
+                Some(total) => self.push(Step::Add(total, value), dim),
+                None if constant != 0 => self.push(Step::Offset(value, constant), dim),
+                None => value,
+            });
         }
-        let slot = total.unwrap_or_else(|| self.push(Step::Const(0), dim));
+        let slot = total.unwrap_or_else(|| self.push(Step::Const(constant), dim));
         self.dim_slots.insert(dim.clone(), slot);
         slot
     }
