@@ -45,7 +45,7 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             max_file_bytes: 1 << 38,
-            max_nodes: 1_000_000,
+            max_nodes: 1 << 18,
             max_graph_depth: 32,
             max_tensor_bytes: 1 << 37,
             max_decoded_bytes: 2 << 30,
