@@ -13,7 +13,7 @@ use crate::model::{TypeDef, ValueDef};
 use crate::options::{Limits, ReadOptions};
 use crate::proto::{MapProto, OptionalProto, SequenceProto, TensorProto};
 use crate::proto::{optional_proto, sequence_proto};
-use crate::scan::Message;
+use crate::schema::Message;
 use crate::source::Sources;
 use crate::tensor::{RawSparseTensor, RawTensor, TensorProblem};
 
@@ -84,59 +84,35 @@ fn read_list(
         if !path.exists() {
             break;
         }
-        values.push((
-            value.name.clone(),
-            CaseValue::read(&path, value.ty.as_ref(), options)?,
-        ));
+        values.push((value.name.clone(), CaseValue::read(&path, value.ty.as_ref(), options)?));
     }
     let reason = if values.is_empty() && kind == "output" {
         format!("there is no {kind}_0.pb")
     } else if file(values.len()).exists() {
-        format!(
-            "there are more {kind}s than the {} that the graph declares",
-            declared.len()
-        )
+        format!("there are more {kind}s than the {} that the graph declares", declared.len())
     } else {
         return Ok(values);
     };
-    Err(OnnxError::Case {
-        path: folder.to_owned(),
-        reason,
-    })
+    Err(OnnxError::Case { path: folder.to_owned(), reason })
 }
 
 impl CaseValue {
     /// Reads one file as a value of a type.
-    pub fn read(
-        path: &Path,
-        ty: Option<&TypeDef>,
-        options: &ReadOptions,
-    ) -> Result<CaseValue, OnnxError> {
+    pub fn read(path: &Path, ty: Option<&TypeDef>, options: &ReadOptions) -> Result<CaseValue, OnnxError> {
         let mut sources = Sources::default();
         let bytes = sources.open(path, options)?;
         let limits = &options.limits;
-        let mut reader = CaseReader {
-            path: path.to_owned(),
-            external: ExternalFiles::new(path.parent(), sources, options),
-            limits,
-        };
+        let mut reader =
+            CaseReader { path: path.to_owned(), external: ExternalFiles::new(path.parent(), sources, options), limits };
         // A message without content has no bytes at all.
         match ty {
             Some(TypeDef::Optional(_)) if bytes.is_empty() => Ok(CaseValue::Optional(None)),
-            Some(TypeDef::Optional(_)) => {
-                reader.optional(decode(Message::Optional, bytes, limits)?)
-            }
+            Some(TypeDef::Optional(_)) => reader.optional(decode(Message::Optional, bytes, limits)?),
             Some(TypeDef::Sequence(_)) if bytes.is_empty() => Ok(CaseValue::Sequence(Vec::new())),
-            Some(TypeDef::Sequence(_)) => {
-                reader.sequence(decode(Message::Sequence, bytes, limits)?)
-            }
+            Some(TypeDef::Sequence(_)) => reader.sequence(decode(Message::Sequence, bytes, limits)?),
             Some(TypeDef::Map { .. }) => reader.map(decode(Message::Map, bytes, limits)?),
-            Some(TypeDef::SparseTensor { .. }) => {
-                reader.sparse(decode(Message::SparseTensor, bytes, limits)?)
-            }
-            Some(TypeDef::Tensor { .. }) | None => {
-                reader.tensor(decode(Message::Tensor, bytes, limits)?)
-            }
+            Some(TypeDef::SparseTensor { .. }) => reader.sparse(decode(Message::SparseTensor, bytes, limits)?),
+            Some(TypeDef::Tensor { .. }) | None => reader.tensor(decode(Message::Tensor, bytes, limits)?),
             Some(TypeDef::Opaque { .. }) => Err(reader.error("opaque values have no file form")),
         }
     }
@@ -151,10 +127,7 @@ struct CaseReader<'a> {
 /// Nesting is bounded by the scan.
 impl CaseReader<'_> {
     fn error(&self, reason: impl Into<String>) -> OnnxError {
-        OnnxError::Case {
-            path: self.path.clone(),
-            reason: reason.into(),
-        }
+        OnnxError::Case { path: self.path.clone(), reason: reason.into() }
     }
 
     fn problem(&self, problem: TensorProblem) -> OnnxError {
@@ -177,27 +150,11 @@ impl CaseReader<'_> {
         use sequence_proto::DataType as T;
         let code = proto.elem_type.unwrap_or_default();
         let values: Result<Vec<CaseValue>, OnnxError> = match T::try_from(code) {
-            Ok(T::Tensor) => proto
-                .tensor_values
-                .into_iter()
-                .map(|v| self.tensor(v))
-                .collect(),
-            Ok(T::SparseTensor) => proto
-                .sparse_tensor_values
-                .into_iter()
-                .map(|v| self.sparse(v))
-                .collect(),
-            Ok(T::Sequence) => proto
-                .sequence_values
-                .into_iter()
-                .map(|v| self.sequence(v))
-                .collect(),
+            Ok(T::Tensor) => proto.tensor_values.into_iter().map(|v| self.tensor(v)).collect(),
+            Ok(T::SparseTensor) => proto.sparse_tensor_values.into_iter().map(|v| self.sparse(v)).collect(),
+            Ok(T::Sequence) => proto.sequence_values.into_iter().map(|v| self.sequence(v)).collect(),
             Ok(T::Map) => proto.map_values.into_iter().map(|v| self.map(v)).collect(),
-            Ok(T::Optional) => proto
-                .optional_values
-                .into_iter()
-                .map(|v| self.optional(v))
-                .collect(),
+            Ok(T::Optional) => proto.optional_values.into_iter().map(|v| self.optional(v)).collect(),
             Ok(T::Undefined) => Ok(Vec::new()),
             Err(_) => Err(self.error(format!("a sequence of unknown element type {code}"))),
         };
@@ -225,10 +182,7 @@ impl CaseReader<'_> {
         let keys = if proto.string_keys.is_empty() {
             MapKeys::Ints(proto.keys)
         } else {
-            let strings = proto
-                .string_keys
-                .into_iter()
-                .map(|k| String::from_utf8(k.into()));
+            let strings = proto.string_keys.into_iter().map(|k| String::from_utf8(k.into()));
             let strings = strings.collect::<Result<_, _>>();
             MapKeys::Strings(strings.map_err(|_| self.error("a map key is not UTF-8"))?)
         };

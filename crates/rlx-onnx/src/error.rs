@@ -24,9 +24,7 @@ pub enum OnnxError {
         found: String,
     },
     /// The file ends inside a field.
-    #[error(
-        "the file is truncated: the field at byte {offset} needs {needed} bytes, {available} are left"
-    )]
+    #[error("the file is truncated: the field at byte {offset} needs {needed} bytes, {available} are left")]
     Truncated {
         /// Where the field's content starts.
         offset: usize,
@@ -100,12 +98,8 @@ impl OnnxError {
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             OnnxError::File(_) => return None,
-            OnnxError::Empty => {
-                "the export or the download stopped before it wrote anything".into()
-            }
-            OnnxError::NotOnnx { .. } => {
-                "pass the .onnx file itself, as written by an exporter".into()
-            }
+            OnnxError::Empty => "the export or the download stopped before it wrote anything".into(),
+            OnnxError::NotOnnx { .. } => "pass the .onnx file itself, as written by an exporter".into(),
             OnnxError::Truncated { .. } => {
                 "copy or download the file again and compare its size with the original".into()
             }
@@ -115,20 +109,14 @@ impl OnnxError {
             OnnxError::Limit { option, .. } => {
                 format!("if the file is trusted, raise `Limits::{option}`")
             }
-            OnnxError::NoGraph => {
-                "the file may be truncated at a message boundary, or hold only functions".into()
-            }
+            OnnxError::NoGraph => "the file may be truncated at a message boundary, or hold only functions".into(),
             OnnxError::IrVersion { found, max, .. } if found > max => format!(
                 "write the model again with an IR version of at most {max} (`onnx.version_converter` \
                  or the exporter's opset option)"
             ),
-            OnnxError::IrVersion { .. } => {
-                "convert the model with `onnx.version_converter`, or export it again".into()
-            }
+            OnnxError::IrVersion { .. } => "convert the model with `onnx.version_converter`, or export it again".into(),
             OnnxError::Invalid(faults) => return faults.hint(),
-            OnnxError::Case { .. } => {
-                "a case folder holds input_0.pb, input_1.pb, … and output_0.pb, …".into()
-            }
+            OnnxError::Case { .. } => "a case folder holds input_0.pb, input_1.pb, … and output_0.pb, …".into(),
         })
     }
 }

@@ -29,10 +29,7 @@ pub enum ExternalProblem {
         key: String,
     },
     /// An offset or length that is no number.
-    #[error(
-        "the {key} '{}' of its external data is not a number of bytes",
-        shown(value)
-    )]
+    #[error("the {key} '{}' of its external data is not a number of bytes", shown(value))]
     BadNumber {
         /// The key.
         key: &'static str,
@@ -40,10 +37,7 @@ pub enum ExternalProblem {
         value: String,
     },
     /// The model came from memory, so that there is no folder to look in.
-    #[error(
-        "its data is in the file '{}', but the model was not read from a folder",
-        shown(location)
-    )]
+    #[error("its data is in the file '{}', but the model was not read from a folder", shown(location))]
     NoFolder {
         /// The file.
         location: String,
@@ -57,10 +51,7 @@ pub enum ExternalProblem {
         reason: String,
     },
     /// The data does not lie inside the file.
-    #[error(
-        "its data ({length} bytes at {offset}) is not inside '{}' of {file} bytes",
-        shown(location)
-    )]
+    #[error("its data ({length} bytes at {offset}) is not inside '{}' of {file} bytes", shown(location))]
     TooShort {
         /// The file.
         location: String,
@@ -88,9 +79,7 @@ impl ExternalProblem {
             ExternalProblem::Unreadable { .. } => {
                 "keep the data files in the model's folder; links that leave it are not followed"
             }
-            ExternalProblem::TooShort { .. } => {
-                "the data file is truncated or belongs to another model"
-            }
+            ExternalProblem::TooShort { .. } => "the data file is truncated or belongs to another model",
             _ => return None,
         })
     }
@@ -106,17 +95,8 @@ pub(crate) struct ExternalFiles {
 }
 
 impl ExternalFiles {
-    pub(crate) fn new(
-        folder: Option<&Path>,
-        sources: Sources,
-        options: &ReadOptions,
-    ) -> ExternalFiles {
-        ExternalFiles {
-            folder: folder.map(Path::to_owned),
-            options: options.clone(),
-            sources,
-            opened: HashMap::new(),
-        }
+    pub(crate) fn new(folder: Option<&Path>, sources: Sources, options: &ReadOptions) -> ExternalFiles {
+        ExternalFiles { folder: folder.map(Path::to_owned), options: options.clone(), sources, opened: HashMap::new() }
     }
 
     /// The files opened so far.
@@ -139,10 +119,7 @@ impl ExternalFiles {
         if let Some(declared) = number(entries, "length")?
             && declared != needed_u64
         {
-            return Err(ExternalProblem::WrongLength {
-                declared,
-                needed: needed_u64,
-            });
+            return Err(ExternalProblem::WrongLength { declared, needed: needed_u64 });
         }
         let file = self.open(location)?;
         let start = usize::try_from(offset).ok();
@@ -169,47 +146,26 @@ impl ExternalFiles {
 
     fn read(&mut self, location: &str) -> Result<Bytes, ExternalProblem> {
         let Some(folder) = &self.folder else {
-            return Err(ExternalProblem::NoFolder {
-                location: location.to_owned(),
-            });
+            return Err(ExternalProblem::NoFolder { location: location.to_owned() });
         };
-        let unreadable = |reason: String| ExternalProblem::Unreadable {
-            location: location.to_owned(),
-            reason,
-        };
-        let path =
-            resolve_beneath(folder, location).map_err(|error| unreadable(error.to_string()))?;
-        self.sources
-            .open(&path, &self.options)
-            .map_err(|error| unreadable(error.to_string()))
+        let unreadable = |reason: String| ExternalProblem::Unreadable { location: location.to_owned(), reason };
+        let path = resolve_beneath(folder, location).map_err(|error| unreadable(error.to_string()))?;
+        self.sources.open(&path, &self.options).map_err(|error| unreadable(error.to_string()))
     }
 }
 
 /// The value of a key that may appear once.
-fn single<'a>(
-    entries: &'a [StringStringEntryProto],
-    key: &str,
-) -> Result<Option<&'a str>, ExternalProblem> {
+fn single<'a>(entries: &'a [StringStringEntryProto], key: &str) -> Result<Option<&'a str>, ExternalProblem> {
     let mut found = entries.iter().filter(|e| e.key.as_deref() == Some(key));
     let first = found.next().map(|e| e.value.as_deref().unwrap_or_default());
     match found.next() {
-        Some(_) => Err(ExternalProblem::RepeatedKey {
-            key: key.to_owned(),
-        }),
+        Some(_) => Err(ExternalProblem::RepeatedKey { key: key.to_owned() }),
         None => Ok(first),
     }
 }
 
-fn number(
-    entries: &[StringStringEntryProto],
-    key: &'static str,
-) -> Result<Option<u64>, ExternalProblem> {
+fn number(entries: &[StringStringEntryProto], key: &'static str) -> Result<Option<u64>, ExternalProblem> {
     single(entries, key)?
-        .map(|text| {
-            text.parse().map_err(|_| ExternalProblem::BadNumber {
-                key,
-                value: text.to_owned(),
-            })
-        })
+        .map(|text| text.parse().map_err(|_| ExternalProblem::BadNumber { key, value: text.to_owned() }))
         .transpose()
 }

@@ -48,10 +48,7 @@ pub enum Fault {
         value: String,
     },
     /// Two definitions of one name in one graph.
-    #[error(
-        "{graph}: the value '{}' is defined twice: as {first} and as {second}",
-        shown(value)
-    )]
+    #[error("{graph}: the value '{}' is defined twice: as {first} and as {second}", shown(value))]
     DuplicateValue {
         /// Where.
         graph: String,
@@ -87,11 +84,7 @@ pub enum Fault {
         node: String,
     },
     /// Two attributes of one name on one node.
-    #[error(
-        "{graph}: node '{}' has more than one attribute '{}'",
-        shown(node),
-        shown(attribute)
-    )]
+    #[error("{graph}: node '{}' has more than one attribute '{}'", shown(node), shown(attribute))]
     DuplicateAttribute {
         /// Where.
         graph: String,
@@ -101,11 +94,7 @@ pub enum Fault {
         attribute: String,
     },
     /// An attribute whose content does not fit its type.
-    #[error(
-        "{graph}: attribute '{}' of node '{}': {reason}",
-        shown(attribute),
-        shown(node)
-    )]
+    #[error("{graph}: attribute '{}' of node '{}': {reason}", shown(attribute), shown(node))]
     BadAttribute {
         /// Where.
         graph: String,
@@ -178,11 +167,7 @@ pub enum Fault {
 
 /// The standard domain is written as an empty string in a file; people know it by this name.
 fn domain_name(domain: &str) -> String {
-    if domain.is_empty() {
-        "ai.onnx".into()
-    } else {
-        shown(domain)
-    }
+    if domain.is_empty() { "ai.onnx".into() } else { shown(domain) }
 }
 
 impl Fault {
@@ -229,11 +214,7 @@ pub struct Faults {
 
 impl Faults {
     pub(crate) fn new(most: usize) -> Faults {
-        Faults {
-            list: Vec::new(),
-            omitted: 0,
-            most: most.max(1),
-        }
+        Faults { list: Vec::new(), omitted: 0, most: most.max(1) }
     }
 
     pub(crate) fn push(&mut self, fault: Fault) {

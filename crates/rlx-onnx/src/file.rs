@@ -9,7 +9,8 @@ use crate::external::ExternalFiles;
 use crate::model::{Model, read_model};
 use crate::options::{Limits, ReadOptions};
 use crate::proto::ModelProto;
-use crate::scan::{Message, scan};
+use crate::scan::scan;
+use crate::schema::Message;
 use crate::source::Sources;
 
 /// The oldest and the newest IR version that are read. Operator sets came with version 3.
@@ -62,12 +63,7 @@ impl OnnxFile {
         if proto.graph.is_none() {
             return Err(OnnxError::NoGraph);
         }
-        Ok(OnnxFile {
-            proto,
-            folder: folder.map(Path::to_owned),
-            sources,
-            options: options.clone(),
-        })
+        Ok(OnnxFile { proto, folder: folder.map(Path::to_owned), sources, options: options.clone() })
     }
 
     /// The message as decoded.
@@ -89,7 +85,5 @@ pub(crate) fn decode<M: prost::Message + Default>(
     limits: &Limits,
 ) -> Result<M, OnnxError> {
     scan(root, &bytes, limits)?;
-    M::decode(bytes).map_err(|error| OnnxError::Malformed {
-        reason: error.to_string(),
-    })
+    M::decode(bytes).map_err(|error| OnnxError::Malformed { reason: error.to_string() })
 }

@@ -15,6 +15,7 @@ pub mod model;
 mod options;
 pub mod proto;
 mod scan;
+mod schema;
 mod source;
 mod tensor;
 mod text;

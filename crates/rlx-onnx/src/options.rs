@@ -14,10 +14,7 @@ pub struct ReadOptions {
 
 impl Default for ReadOptions {
     fn default() -> Self {
-        ReadOptions {
-            access: FileAccess::Map,
-            limits: Limits::default(),
-        }
+        ReadOptions { access: FileAccess::Map, limits: Limits::default() }
     }
 }
 

@@ -43,19 +43,13 @@ impl Sources {
     pub(crate) fn open(&mut self, path: &Path, options: &ReadOptions) -> Result<Bytes, FileError> {
         let limit = options.limits.max_file_bytes;
         let access = match options.access {
-            FileAccess::Copy { max_bytes } => FileAccess::Copy {
-                max_bytes: max_bytes.min(limit),
-            },
+            FileAccess::Copy { max_bytes } => FileAccess::Copy { max_bytes: max_bytes.min(limit) },
             access => access,
         };
         let file = Arc::new(MappedFile::open_as(path, access)?);
         let len = file.len() as u64;
         if len > limit {
-            return Err(FileError::TooLarge {
-                path: path.to_owned(),
-                len,
-                limit,
-            });
+            return Err(FileError::TooLarge { path: path.to_owned(), len, limit });
         }
         if file.is_empty() {
             return Ok(Bytes::new());

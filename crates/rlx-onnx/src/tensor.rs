@@ -151,9 +151,7 @@ impl TensorProblem {
     pub(crate) fn hint(&self) -> Option<&'static str> {
         match self {
             TensorProblem::External(problem) => problem.hint(),
-            TensorProblem::TooLarge { .. } => {
-                Some("if the file is trusted, raise `Limits::max_tensor_bytes`")
-            }
+            TensorProblem::TooLarge { .. } => Some("if the file is trusted, raise `Limits::max_tensor_bytes`"),
             _ => None,
         }
     }
@@ -195,19 +193,13 @@ impl RawTensor {
         let name = proto.name.take().unwrap_or_default();
         let raw = proto.raw_data.take().filter(|raw| !raw.is_empty());
         let data = if is_external || raw.is_some() {
-            let field = if is_external {
-                "external data"
-            } else {
-                "raw_data"
-            };
+            let field = if is_external { "external data" } else { "raw_data" };
             if dtype == OnnxType::String {
                 return Err(TensorProblem::WrongField { dtype, field });
             }
             let bytes = match raw {
                 Some(raw) => raw,
-                None => external
-                    .slice(&proto.external_data, shape.bytes)
-                    .map_err(TensorProblem::External)?,
+                None => external.slice(&proto.external_data, shape.bytes).map_err(TensorProblem::External)?,
             };
             if bytes.len() != shape.bytes {
                 return Err(shape.mismatch(dtype, shape.bytes, bytes.len(), "bytes"));
@@ -221,17 +213,8 @@ impl RawTensor {
                 }
             }
         };
-        let data = if dtype == OnnxType::Bool {
-            clean_booleans(data)
-        } else {
-            data
-        };
-        Ok(RawTensor {
-            name,
-            dtype,
-            dims: shape.dims,
-            data,
-        })
+        let data = if dtype == OnnxType::Bool { clean_booleans(data) } else { data };
+        Ok(RawTensor { name, dtype, dims: shape.dims, data })
     }
 }
 
@@ -248,11 +231,7 @@ impl Shape {
             return Err(TensorProblem::Rank { rank: dims.len() });
         }
         let limit = limits.max_tensor_bytes;
-        let too_large = || TensorProblem::TooLarge {
-            dims: dims.to_vec(),
-            dtype,
-            limit,
-        };
+        let too_large = || TensorProblem::TooLarge { dims: dims.to_vec(), dtype, limit };
         let mut out = Vec::with_capacity(dims.len());
         // Without the zeros, because strides are computed from what is left of them.
         let mut product = 1usize;
@@ -261,38 +240,16 @@ impl Shape {
                 return Err(TensorProblem::NegativeDim { axis, dim });
             }
             let dim = usize::try_from(dim).map_err(|_| too_large())?;
-            product = product
-                .checked_mul(dim.max(1))
-                .filter(|p| isize::try_from(*p).is_ok())
-                .ok_or_else(too_large)?;
+            product = product.checked_mul(dim.max(1)).filter(|p| isize::try_from(*p).is_ok()).ok_or_else(too_large)?;
             out.push(dim);
         }
         let elements = if out.contains(&0) { 0 } else { product };
-        let bytes = dtype
-            .packed_len(elements)
-            .filter(|b| *b <= limit)
-            .ok_or_else(too_large)?;
-        Ok(Shape {
-            dims: out,
-            elements,
-            bytes,
-        })
+        let bytes = dtype.packed_len(elements).filter(|b| *b <= limit).ok_or_else(too_large)?;
+        Ok(Shape { dims: out, elements, bytes })
     }
 
-    fn mismatch(
-        &self,
-        dtype: OnnxType,
-        needed: usize,
-        found: usize,
-        unit: &'static str,
-    ) -> TensorProblem {
-        TensorProblem::Length {
-            dims: self.dims.clone(),
-            dtype,
-            needed,
-            found,
-            unit,
-        }
+    fn mismatch(&self, dtype: OnnxType, needed: usize, found: usize, unit: &'static str) -> TensorProblem {
+        TensorProblem::Length { dims: self.dims.clone(), dtype, needed, found, unit }
     }
 }
 
@@ -300,10 +257,7 @@ impl Shape {
 fn one_source(proto: &TensorProto, is_external: bool) -> Result<(), TensorProblem> {
     let present = [
         ("external_data", is_external),
-        (
-            "raw_data",
-            proto.raw_data.as_ref().is_some_and(|raw| !raw.is_empty()),
-        ),
+        ("raw_data", proto.raw_data.as_ref().is_some_and(|raw| !raw.is_empty())),
         ("float_data", !proto.float_data.is_empty()),
         ("int32_data", !proto.int32_data.is_empty()),
         ("string_data", !proto.string_data.is_empty()),
@@ -311,16 +265,8 @@ fn one_source(proto: &TensorProto, is_external: bool) -> Result<(), TensorProble
         ("double_data", !proto.double_data.is_empty()),
         ("uint64_data", !proto.uint64_data.is_empty()),
     ];
-    let fields: Vec<&'static str> = present
-        .iter()
-        .filter(|(_, there)| *there)
-        .map(|(field, _)| *field)
-        .collect();
-    if fields.len() > 1 {
-        Err(TensorProblem::TwoData { fields })
-    } else {
-        Ok(())
-    }
+    let fields: Vec<&'static str> = present.iter().filter(|(_, there)| *there).map(|(field, _)| *field).collect();
+    if fields.len() > 1 { Err(TensorProblem::TwoData { fields }) } else { Ok(()) }
 }
 
 /// Booleans other than 0 and 1 become 1; the usual file is shared as it is.
@@ -341,12 +287,8 @@ impl RawSparseTensor {
         limits: &Limits,
     ) -> Result<RawSparseTensor, TensorProblem> {
         let sparse = |reason: String| TensorProblem::Sparse { reason };
-        let values = proto
-            .values
-            .ok_or_else(|| sparse("it has no values".into()))?;
-        let indices = proto
-            .indices
-            .ok_or_else(|| sparse("it has no indices".into()))?;
+        let values = proto.values.ok_or_else(|| sparse("it has no values".into()))?;
+        let indices = proto.indices.ok_or_else(|| sparse("it has no indices".into()))?;
         let values = RawTensor::read(values, external, limits)?;
         let indices = RawTensor::read(indices, external, limits)?;
         let shape = Shape::check(&proto.dims, values.dtype, limits)?;
@@ -364,15 +306,8 @@ impl RawSparseTensor {
                 indices.dims
             )));
         }
-        let bounds = if linear {
-            vec![shape.elements]
-        } else {
-            shape.dims.clone()
-        };
-        let words = indices
-            .packed()
-            .map(|b| b.as_chunks::<8>().0)
-            .unwrap_or_default();
+        let bounds = if linear { vec![shape.elements] } else { shape.dims.clone() };
+        let words = indices.packed().map(|b| b.as_chunks::<8>().0).unwrap_or_default();
         for (word, &bound) in words.iter().zip(bounds.iter().cycle()) {
             let index = i64::from_le_bytes(*word);
             if usize::try_from(index).is_ok_and(|i| i < bound) {
@@ -380,10 +315,6 @@ impl RawSparseTensor {
             }
             return Err(sparse(format!("index {index} is outside of 0..{bound}")));
         }
-        Ok(RawSparseTensor {
-            values,
-            indices,
-            dims: shape.dims,
-        })
+        Ok(RawSparseTensor { values, indices, dims: shape.dims })
     }
 }

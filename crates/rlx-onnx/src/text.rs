@@ -22,17 +22,9 @@ pub(crate) fn shown(name: &str) -> String {
 /// At most ten names, comma-separated, and how many more there are.
 pub(crate) fn listed(names: &[String]) -> String {
     const MOST: usize = 10;
-    let head: Vec<String> = names
-        .iter()
-        .take(MOST)
-        .map(|n| format!("'{}'", shown(n)))
-        .collect();
+    let head: Vec<String> = names.iter().take(MOST).map(|n| format!("'{}'", shown(n))).collect();
     let more = names.len().saturating_sub(MOST);
-    if more == 0 {
-        head.join(", ")
-    } else {
-        format!("{} and {more} more", head.join(", "))
-    }
+    if more == 0 { head.join(", ") } else { format!("{} and {more} more", head.join(", ")) }
 }
 
 #[cfg(test)]

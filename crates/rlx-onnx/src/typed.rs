@@ -50,11 +50,7 @@ impl Numbers {
 }
 
 /// Takes the data of `elements` elements out of the field that holds it.
-pub(crate) fn typed_data(
-    proto: &mut TensorProto,
-    dtype: OnnxType,
-    elements: usize,
-) -> Result<Typed, TensorProblem> {
+pub(crate) fn typed_data(proto: &mut TensorProto, dtype: OnnxType, elements: usize) -> Result<Typed, TensorProblem> {
     use std::mem::take;
     let fields = [
         Numbers::Float(take(&mut proto.float_data)),
@@ -75,16 +71,10 @@ pub(crate) fn typed_data(
         }));
     };
     if numbers.field() != field_for(dtype) {
-        return Err(TensorProblem::WrongField {
-            dtype,
-            field: numbers.field(),
-        });
+        return Err(TensorProblem::WrongField { dtype, field: numbers.field() });
     }
     if numbers.len() != needed {
-        return Ok(Typed::Count {
-            needed,
-            found: numbers.len(),
-        });
+        return Ok(Typed::Count { needed, found: numbers.len() });
     }
     use OnnxType as T;
     let bytes = match (dtype, numbers) {
@@ -95,17 +85,9 @@ pub(crate) fn typed_data(
         (T::Uint64, Numbers::Uint64(v)) => little_endian(v, u64::to_le_bytes),
         (T::Uint32, Numbers::Uint64(v)) => {
             let narrow = |(index, value): (usize, u64)| {
-                u32::try_from(value).map_err(|_| TensorProblem::OutOfRange {
-                    index,
-                    value: value.into(),
-                    dtype,
-                })
+                u32::try_from(value).map_err(|_| TensorProblem::OutOfRange { index, value: value.into(), dtype })
             };
-            let v: Vec<u32> = v
-                .into_iter()
-                .enumerate()
-                .map(narrow)
-                .collect::<Result<_, _>>()?;
+            let v: Vec<u32> = v.into_iter().enumerate().map(narrow).collect::<Result<_, _>>()?;
             little_endian(v, u32::to_le_bytes)
         }
         (T::Float6E2M3 | T::Float6E3M2, Numbers::Int32(v)) => {
@@ -124,18 +106,11 @@ pub(crate) fn typed_data(
             let utf8 = |(index, bytes): (usize, Bytes)| {
                 String::from_utf8(bytes.into()).map_err(|_| TensorProblem::NotUtf8 { index })
             };
-            let v = v
-                .into_iter()
-                .enumerate()
-                .map(utf8)
-                .collect::<Result<_, _>>()?;
+            let v = v.into_iter().enumerate().map(utf8).collect::<Result<_, _>>()?;
             return Ok(Typed::Data(TensorData::Strings(v)));
         }
         (dtype, numbers) => {
-            return Err(TensorProblem::WrongField {
-                dtype,
-                field: numbers.field(),
-            });
+            return Err(TensorProblem::WrongField { dtype, field: numbers.field() });
         }
     };
     Ok(Typed::Data(TensorData::Packed(bytes)))
@@ -175,11 +150,7 @@ fn narrow(values: Vec<i32>, dtype: OnnxType, bits: u32) -> Result<Vec<u16>, Tens
         if (low..=high).contains(&value) {
             Ok((value as u32 & mask) as u16)
         } else {
-            Err(TensorProblem::OutOfRange {
-                index,
-                value: value.into(),
-                dtype,
-            })
+            Err(TensorProblem::OutOfRange { index, value: value.into(), dtype })
         }
     };
     values.into_iter().enumerate().map(each).collect()

@@ -45,28 +45,18 @@ impl Reader<'_> {
         let mut uses = Vec::new();
         for mut proto in protos {
             let attribute = proto.name.take().unwrap_or_default();
-            let place = Place {
-                node,
-                attribute: &attribute,
-                scope,
-                path,
-            };
+            let place = Place { node, attribute: &attribute, scope, path };
             let fault = match self.attribute(proto, &place, &mut uses) {
-                Ok(_) if attributes.contains_key(&attribute) => Fault::DuplicateAttribute {
-                    graph: path.to_string(),
-                    node: node.to_owned(),
-                    attribute,
-                },
+                Ok(_) if attributes.contains_key(&attribute) => {
+                    Fault::DuplicateAttribute { graph: path.to_string(), node: node.to_owned(), attribute }
+                }
                 Ok(value) => {
                     attributes.insert(attribute, value);
                     continue;
                 }
-                Err(Bad::Reason(reason)) => Fault::BadAttribute {
-                    graph: path.to_string(),
-                    node: node.to_owned(),
-                    attribute,
-                    reason,
-                },
+                Err(Bad::Reason(reason)) => {
+                    Fault::BadAttribute { graph: path.to_string(), node: node.to_owned(), attribute, reason }
+                }
                 Err(Bad::Reported) => continue,
             };
             self.faults.push(fault);
@@ -74,12 +64,7 @@ impl Reader<'_> {
         (attributes, uses)
     }
 
-    fn attribute(
-        &mut self,
-        proto: AttributeProto,
-        place: &Place<'_>,
-        uses: &mut Vec<Use>,
-    ) -> Result<Attr, Bad> {
+    fn attribute(&mut self, proto: AttributeProto, place: &Place<'_>, uses: &mut Vec<Use>) -> Result<Attr, Bad> {
         if place.attribute.is_empty() {
             return Err(Bad::Reason("it has no name".into()));
         }
@@ -87,10 +72,7 @@ impl Reader<'_> {
             return if place.scope.in_function {
                 Ok(Attr::Reference(name))
             } else {
-                Err(Bad::Reason(format!(
-                    "it refers to '{}' of a function, and stands in none",
-                    shown(&name)
-                )))
+                Err(Bad::Reason(format!("it refers to '{}' of a function, and stands in none", shown(&name))))
             };
         }
         let lacks = |what: &str| Bad::Reason(format!("its type is {what}, and it has none"));
@@ -105,9 +87,7 @@ impl Reader<'_> {
                 Attr::Tensor(self.tensor(*tensor, place)?)
             }
             T::SparseTensor => {
-                let tensor = proto
-                    .sparse_tensor
-                    .ok_or_else(|| lacks("a sparse tensor"))?;
+                let tensor = proto.sparse_tensor.ok_or_else(|| lacks("a sparse tensor"))?;
                 Attr::SparseTensor(self.sparse_tensor(*tensor, place)?)
             }
             T::Graph => {
@@ -132,11 +112,7 @@ impl Reader<'_> {
             }
             T::Graphs => {
                 let graphs = proto.graphs.into_iter().enumerate();
-                Attr::Graphs(
-                    graphs
-                        .map(|(i, g)| self.nested(g, place, Some(i), uses))
-                        .collect(),
-                )
+                Attr::Graphs(graphs.map(|(i, g)| self.nested(g, place, Some(i), uses)).collect())
             }
             T::TypeProtos => {
                 let types = proto.type_protos.into_iter().map(type_def);
@@ -145,13 +121,7 @@ impl Reader<'_> {
         })
     }
 
-    fn nested(
-        &mut self,
-        graph: GraphProto,
-        place: &Place<'_>,
-        number: Option<usize>,
-        uses: &mut Vec<Use>,
-    ) -> GraphDef {
+    fn nested(&mut self, graph: GraphProto, place: &Place<'_>, number: Option<usize>, uses: &mut Vec<Use>) -> GraphDef {
         let (path, node, attribute) = (place.path, shown(place.node), shown(place.attribute));
         let path = match number {
             None => format!("{path}/{node}.{attribute}"),
@@ -163,15 +133,10 @@ impl Reader<'_> {
     }
 
     fn tensor(&mut self, proto: TensorProto, place: &Place<'_>) -> Result<RawTensor, Bad> {
-        RawTensor::read(proto, &mut self.external, self.limits)
-            .map_err(|problem| self.tensor_fault(problem, place))
+        RawTensor::read(proto, &mut self.external, self.limits).map_err(|problem| self.tensor_fault(problem, place))
     }
 
-    fn sparse_tensor(
-        &mut self,
-        proto: SparseTensorProto,
-        place: &Place<'_>,
-    ) -> Result<RawSparseTensor, Bad> {
+    fn sparse_tensor(&mut self, proto: SparseTensorProto, place: &Place<'_>) -> Result<RawSparseTensor, Bad> {
         RawSparseTensor::read(proto, &mut self.external, self.limits)
             .map_err(|problem| self.tensor_fault(problem, place))
     }
@@ -206,12 +171,8 @@ fn attribute_type(proto: &AttributeProto) -> Result<T, Bad> {
         (T::TypeProtos, !proto.type_protos.is_empty()),
     ];
     let code = proto.r#type.unwrap_or_default();
-    let declared =
-        T::try_from(code).map_err(|_| Bad::Reason(format!("attribute type {code} is unknown")))?;
-    let mut content = present
-        .iter()
-        .filter(|(_, there)| *there)
-        .map(|(kind, _)| *kind);
+    let declared = T::try_from(code).map_err(|_| Bad::Reason(format!("attribute type {code} is unknown")))?;
+    let mut content = present.iter().filter(|(_, there)| *there).map(|(kind, _)| *kind);
     if declared != T::Undefined {
         return match content.find(|kind| *kind != declared) {
             Some(other) => Err(Bad::Reason(format!(
@@ -224,9 +185,7 @@ fn attribute_type(proto: &AttributeProto) -> Result<T, Bad> {
     }
     match (content.next(), content.next()) {
         (Some(kind), None) => Ok(kind),
-        (Some(_), Some(_)) => Err(Bad::Reason(
-            "it has no type and more than one content".into(),
-        )),
+        (Some(_), Some(_)) => Err(Bad::Reason("it has no type and more than one content".into())),
         // A lone zero is content all the same.
         (None, _) if proto.i.is_some() => Ok(T::Int),
         (None, _) if proto.f.is_some() => Ok(T::Float),

@@ -45,10 +45,7 @@ impl Reader<'_> {
         for (domain, version) in model {
             opsets.entry(domain.clone()).or_insert(*version);
         }
-        let scope = Scope {
-            opsets: &opsets,
-            in_function: true,
-        };
+        let scope = Scope { opsets: &opsets, in_function: true };
         let path = path.into();
         let (defaults, undefined) = self.attributes(proto.attribute_proto, &id.name, &scope, &path);
         self.report_undefined(undefined);
@@ -65,30 +62,17 @@ impl Reader<'_> {
             path,
         );
         self.report_undefined(undefined);
-        FunctionDef {
-            id,
-            attributes: proto.attribute,
-            defaults,
-            opsets,
-            body,
-        }
+        FunctionDef { id, attributes: proto.attribute, defaults, opsets, body }
     }
 }
 
 fn untyped(name: String) -> ValueInfoProto {
-    ValueInfoProto {
-        name: Some(name),
-        ..ValueInfoProto::default()
-    }
+    ValueInfoProto { name: Some(name), ..ValueInfoProto::default() }
 }
 
 /// Refuses functions that call each other in a circle, because inlining them would not end.
 pub(super) fn check_recursion(functions: &BTreeMap<FunctionId, FunctionDef>, faults: &mut Faults) {
-    let numbers: BTreeMap<&FunctionId, usize> = functions
-        .keys()
-        .enumerate()
-        .map(|(number, id)| (id, number))
-        .collect();
+    let numbers: BTreeMap<&FunctionId, usize> = functions.keys().enumerate().map(|(number, id)| (id, number)).collect();
     let calls: Vec<Vec<usize>> = functions
         .values()
         .map(|function| {
@@ -101,17 +85,11 @@ pub(super) fn check_recursion(functions: &BTreeMap<FunctionId, FunctionDef>, fau
     let ids: Vec<&FunctionId> = functions.keys().collect();
     for cycle in cycles {
         let name = |n: usize| ids.get(n).map(ToString::to_string);
-        faults.push(Fault::RecursiveFunctions {
-            functions: cycle.into_iter().filter_map(name).collect(),
-        });
+        faults.push(Fault::RecursiveFunctions { functions: cycle.into_iter().filter_map(name).collect() });
     }
 }
 
-fn collect_calls(
-    graph: &GraphDef,
-    numbers: &BTreeMap<&FunctionId, usize>,
-    called: &mut BTreeSet<usize>,
-) {
+fn collect_calls(graph: &GraphDef, numbers: &BTreeMap<&FunctionId, usize>, called: &mut BTreeSet<usize>) {
     for node in &graph.nodes {
         called.extend(numbers.get(&node.function_id()));
         for nested in node.graphs() {

@@ -33,52 +33,34 @@ impl Definitions {
             Definition::Input => "a graph input".into(),
             Definition::Initialiser => "an initialiser".into(),
             Definition::Node(index) => {
-                let label = nodes
-                    .get(index)
-                    .map(|n| n.label.as_str())
-                    .unwrap_or_default();
+                let label = nodes.get(index).map(|n| n.label.as_str()).unwrap_or_default();
                 format!("an output of node '{}'", crate::text::shown(label))
             }
         }
     }
 
-    /// Defines a value; the first definition of a name stays.
-    fn add(&mut self, name: &str, new: Definition, nodes: &[NodeDef]) -> Result<(), Fault> {
-        match self.by_name.get(name) {
-            Some(&first) => Err(Fault::DuplicateValue {
-                graph: self.path.to_string(),
-                value: name.to_owned(),
-                first: Self::describe(first, nodes),
-                second: Self::describe(new, nodes),
-            }),
-            None => {
-                self.by_name.insert(name.to_owned(), new);
-                Ok(())
-            }
-        }
+    /// Defines a value; the first definition of a name stays, a second one is a fault.
+    fn add(&mut self, name: &str, new: Definition, nodes: &[NodeDef]) -> Option<Fault> {
+        let Some(&first) = self.by_name.get(name) else {
+            self.by_name.insert(name.to_owned(), new);
+            return None;
+        };
+        Some(Fault::DuplicateValue {
+            graph: self.path.to_string(),
+            value: name.to_owned(),
+            first: Self::describe(first, nodes),
+            second: Self::describe(new, nodes),
+        })
     }
 }
 
 impl Reader<'_> {
     /// Reads a graph. What it uses and does not define comes back with it.
-    pub(super) fn graph(
-        &mut self,
-        proto: GraphProto,
-        scope: &Scope<'_>,
-        path: Rc<str>,
-    ) -> (GraphDef, Vec<Use>) {
-        let mut values = Definitions {
-            path: path.clone(),
-            by_name: HashMap::new(),
-        };
+    pub(super) fn graph(&mut self, proto: GraphProto, scope: &Scope<'_>, path: Rc<str>) -> (GraphDef, Vec<Use>) {
+        let mut values = Definitions { path: path.clone(), by_name: HashMap::new() };
         let declared = self.values(proto.input, &path, Some("a graph input"));
         let declared_inputs: Vec<String> = declared.iter().map(|v| v.name.clone()).collect();
-        let (inputs, initialisers) = self.sources(
-            declared,
-            proto.initializer,
-            proto.sparse_initializer,
-            &mut values,
-        );
+        let (inputs, initialisers) = self.sources(declared, proto.initializer, proto.sparse_initializer, &mut values);
         let mut nodes = Vec::with_capacity(proto.node.len());
         let mut nested_uses = Vec::with_capacity(proto.node.len());
         for (index, node) in proto.node.into_iter().enumerate() {
@@ -91,24 +73,14 @@ impl Reader<'_> {
         let before = predecessors(&nodes, nested_uses, &values, &mut undefined);
         let nodes = self.sorted(nodes, &before, &path);
         let outputs = self.values(proto.output, &path, Some("a graph output"));
-        for output in outputs
-            .iter()
-            .filter(|o| !values.by_name.contains_key(&o.name))
-        {
+        for output in outputs.iter().filter(|o| !values.by_name.contains_key(&o.name)) {
             if !output.name.is_empty() {
                 let value = output.name.clone();
-                undefined.push(Use {
-                    value,
-                    graph: path.clone(),
-                    user: User::Output,
-                });
+                undefined.push(Use { value, graph: path.clone(), user: User::Output });
             }
         }
         let mut seen = HashSet::new();
-        let captures = undefined
-            .iter()
-            .map(|u| u.value.as_str())
-            .filter(|v| seen.insert(*v));
+        let captures = undefined.iter().map(|u| u.value.as_str()).filter(|v| seen.insert(*v));
         let graph = GraphDef {
             name: proto.name.unwrap_or_default(),
             inputs,
@@ -123,30 +95,18 @@ impl Reader<'_> {
     }
 
     /// Reads declarations. `what` names them where a name is needed.
-    fn values(
-        &mut self,
-        protos: Vec<ValueInfoProto>,
-        path: &Rc<str>,
-        what: Option<&str>,
-    ) -> Vec<ValueDef> {
+    fn values(&mut self, protos: Vec<ValueInfoProto>, path: &Rc<str>, what: Option<&str>) -> Vec<ValueDef> {
         let mut values = Vec::with_capacity(protos.len());
         for proto in protos {
             let (value, outcome) = ValueDef::read(proto);
             let graph = || path.to_string();
             if let Err(reason) = outcome {
                 let value = value.name.clone();
-                self.faults.push(Fault::BadType {
-                    graph: graph(),
-                    value,
-                    reason,
-                });
+                self.faults.push(Fault::BadType { graph: graph(), value, reason });
             }
             match what {
                 Some(what) if value.name.is_empty() => {
-                    self.faults.push(Fault::Unnamed {
-                        graph: graph(),
-                        what: what.to_owned(),
-                    });
+                    self.faults.push(Fault::Unnamed { graph: graph(), what: what.to_owned() });
                 }
                 _ => values.push(value),
             }
@@ -170,20 +130,13 @@ impl Reader<'_> {
             self.initialiser(name, content, values, &mut initialisers);
         }
         for proto in sparse {
-            let name = proto
-                .values
-                .as_ref()
-                .and_then(|v| v.name.clone())
-                .unwrap_or_default();
+            let name = proto.values.as_ref().and_then(|v| v.name.clone()).unwrap_or_default();
             let content = RawSparseTensor::read(proto, &mut self.external, self.limits);
             let content = content.map(InitialiserContent::Sparse);
             self.initialiser(name, content, values, &mut initialisers);
         }
-        let positions: HashMap<String, usize> = initialisers
-            .iter()
-            .enumerate()
-            .map(|(i, init)| (init.name.clone(), i))
-            .collect();
+        let positions: HashMap<String, usize> =
+            initialisers.iter().enumerate().map(|(i, init)| (init.name.clone(), i)).collect();
         let mut seen = HashSet::new();
         let mut inputs = Vec::new();
         for value in declared {
@@ -196,10 +149,7 @@ impl Reader<'_> {
                 });
                 continue;
             }
-            match positions
-                .get(&value.name)
-                .and_then(|&i| initialisers.get_mut(i))
-            {
+            match positions.get(&value.name).and_then(|&i| initialisers.get_mut(i)) {
                 Some(initialiser) => {
                     initialiser.declared = Some(value);
                     initialiser.overridable = self.ir_version >= OVERRIDABLE_SINCE;
@@ -224,50 +174,26 @@ impl Reader<'_> {
     ) {
         let graph = values.path.to_string();
         if name.is_empty() {
-            self.faults.push(Fault::Unnamed {
-                graph,
-                what: "an initialiser".into(),
-            });
+            self.faults.push(Fault::Unnamed { graph, what: "an initialiser".into() });
             return;
         }
-        if values.add(&name, Definition::Initialiser, &[]).is_err() {
-            self.faults
-                .push(Fault::DuplicateInitialiser { graph, value: name });
+        if values.add(&name, Definition::Initialiser, &[]).is_some() {
+            self.faults.push(Fault::DuplicateInitialiser { graph, value: name });
             return;
         }
         match content {
-            Ok(content) => initialisers.push(Initialiser {
-                name,
-                content,
-                declared: None,
-                overridable: false,
-            }),
+            Ok(content) => initialisers.push(Initialiser { name, content, declared: None, overridable: false }),
             Err(problem) => {
                 let what = "initialiser".into();
-                self.faults.push(Fault::Tensor {
-                    graph,
-                    what,
-                    tensor: name,
-                    problem,
-                });
+                self.faults.push(Fault::Tensor { graph, what, tensor: name, problem });
             }
         }
     }
 
-    fn node(
-        &mut self,
-        proto: NodeProto,
-        index: usize,
-        scope: &Scope<'_>,
-        path: &Rc<str>,
-    ) -> (NodeDef, Vec<Use>) {
+    fn node(&mut self, proto: NodeProto, index: usize, scope: &Scope<'_>, path: &Rc<str>) -> (NodeDef, Vec<Use>) {
         let name = proto.name.unwrap_or_default();
         let op_type = proto.op_type.unwrap_or_default();
-        let label = if name.is_empty() {
-            format!("{op_type}_{index}")
-        } else {
-            name.clone()
-        };
+        let label = if name.is_empty() { format!("{op_type}_{index}") } else { name.clone() };
         let (attributes, uses) = self.attributes(proto.attribute, &label, scope, path);
         let node = NodeDef {
             name,
@@ -281,10 +207,7 @@ impl Reader<'_> {
             index,
         };
         if node.op_type.is_empty() {
-            let fault = Fault::NoOpType {
-                graph: path.to_string(),
-                node: node.label.clone(),
-            };
+            let fault = Fault::NoOpType { graph: path.to_string(), node: node.label.clone() };
             self.faults.push(fault);
         } else {
             self.check_domain(&node, scope, path);
@@ -295,7 +218,7 @@ impl Reader<'_> {
     fn define_results(&mut self, nodes: &[NodeDef], values: &mut Definitions) {
         for (index, node) in nodes.iter().enumerate() {
             for name in node.outputs.iter().filter(|name| !name.is_empty()) {
-                if let Err(fault) = values.add(name, Definition::Node(index), nodes) {
+                if let Some(fault) = values.add(name, Definition::Node(index), nodes) {
                     self.faults.push(fault);
                 }
             }
@@ -303,28 +226,17 @@ impl Reader<'_> {
     }
 
     /// The nodes in order; as they stand when they have none.
-    fn sorted(
-        &mut self,
-        nodes: Vec<NodeDef>,
-        before: &[Vec<usize>],
-        path: &Rc<str>,
-    ) -> Vec<NodeDef> {
+    fn sorted(&mut self, nodes: Vec<NodeDef>, before: &[Vec<usize>], path: &Rc<str>) -> Vec<NodeDef> {
         match order(before) {
             Ok(order) => {
                 let mut nodes: Vec<Option<NodeDef>> = nodes.into_iter().map(Some).collect();
-                order
-                    .into_iter()
-                    .filter_map(|n| nodes.get_mut(n)?.take())
-                    .collect()
+                order.into_iter().filter_map(|n| nodes.get_mut(n)?.take()).collect()
             }
             Err(cycles) => {
                 for cycle in cycles {
                     let label = |n: usize| nodes.get(n).map(|node| node.label.clone());
                     let nodes = cycle.into_iter().filter_map(label).collect();
-                    self.faults.push(Fault::Cycle {
-                        graph: path.to_string(),
-                        nodes,
-                    });
+                    self.faults.push(Fault::Cycle { graph: path.to_string(), nodes });
                 }
                 nodes
             }
@@ -343,23 +255,14 @@ fn predecessors(
     let mut before = Vec::with_capacity(nodes.len());
     for (node, nested) in nodes.iter().zip(nested_uses) {
         let mut sources = Vec::new();
-        for (operand, name) in node
-            .inputs
-            .iter()
-            .enumerate()
-            .filter(|(_, n)| !n.is_empty())
-        {
+        for (operand, name) in node.inputs.iter().enumerate().filter(|(_, n)| !n.is_empty()) {
             match values.by_name.get(name) {
                 Some(&Definition::Node(source)) => sources.push(source),
                 Some(_) => {}
                 None => undefined.push(Use {
                     value: name.clone(),
                     graph: values.path.clone(),
-                    user: User::Node {
-                        label: node.label.clone(),
-                        op: node.op_type.clone(),
-                        operand,
-                    },
+                    user: User::Node { label: node.label.clone(), op: node.op_type.clone(), operand },
                 }),
             }
         }

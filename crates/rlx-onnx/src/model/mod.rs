@@ -70,11 +70,7 @@ pub struct FunctionId {
 impl std::fmt::Display for FunctionId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.domain, self.name)?;
-        if self.overload.is_empty() {
-            Ok(())
-        } else {
-            write!(f, ":{}", self.overload)
-        }
+        if self.overload.is_empty() { Ok(()) } else { write!(f, ":{}", self.overload) }
     }
 }
 
@@ -171,11 +167,7 @@ pub struct NodeDef {
 impl NodeDef {
     /// The function that this node would call.
     pub fn function_id(&self) -> FunctionId {
-        FunctionId {
-            domain: self.domain.clone(),
-            name: self.op_type.clone(),
-            overload: self.overload.clone(),
-        }
+        FunctionId { domain: self.domain.clone(), name: self.op_type.clone(), overload: self.overload.clone() }
     }
 
     /// An attribute.

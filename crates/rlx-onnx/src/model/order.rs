@@ -20,11 +20,7 @@ pub(crate) fn order(before: &[Vec<usize>]) -> Result<Vec<usize>, Vec<Vec<usize>>
             }
         }
     }
-    let ready = open
-        .iter()
-        .enumerate()
-        .filter(|(_, n)| **n == 0)
-        .map(|(node, _)| Reverse(node));
+    let ready = open.iter().enumerate().filter(|(_, n)| **n == 0).map(|(node, _)| Reverse(node));
     let mut ready: BinaryHeap<Reverse<usize>> = ready.collect();
     let mut sorted = Vec::with_capacity(before.len());
     while let Some(Reverse(node)) = ready.pop() {
@@ -36,11 +32,7 @@ pub(crate) fn order(before: &[Vec<usize>]) -> Result<Vec<usize>, Vec<Vec<usize>>
             }
         }
     }
-    if sorted.len() == before.len() {
-        Ok(sorted)
-    } else {
-        Err(cycles(&after))
-    }
+    if sorted.len() == before.len() { Ok(sorted) } else { Err(cycles(&after)) }
 }
 
 /// Strongly connected components of more than one node, and nodes that follow themselves
@@ -107,10 +99,7 @@ mod tests {
 
     #[test]
     fn sorted_lists_stay() {
-        assert_eq!(
-            order(&[vec![], vec![0], vec![], vec![1, 2]]),
-            Ok(vec![0, 1, 2, 3])
-        );
+        assert_eq!(order(&[vec![], vec![0], vec![], vec![1, 2]]), Ok(vec![0, 1, 2, 3]));
         assert_eq!(order(&[]), Ok(vec![]));
     }
 
@@ -122,15 +111,7 @@ mod tests {
     #[test]
     fn every_cycle_is_found_alone() {
         // 0 ⇄ 1 → 2 → 3 ⇄ 4, and 5 on itself; 2 and 6 lie on none.
-        let before = [
-            vec![1],
-            vec![0],
-            vec![1],
-            vec![2, 4],
-            vec![3],
-            vec![5],
-            vec![4],
-        ];
+        let before = [vec![1], vec![0], vec![1], vec![2, 4], vec![3], vec![5], vec![4]];
         assert_eq!(order(&before), Err(vec![vec![0, 1], vec![3, 4], vec![5]]));
     }
 
@@ -138,9 +119,7 @@ mod tests {
     fn length_costs_no_stack() {
         let n = 1_000_000;
         let mut before: Vec<Vec<usize>> = (0..n).map(|i: usize| vec![(i + 1) % n]).collect();
-        let Err(found) = order(&before) else {
-            panic!("one long cycle")
-        };
+        let Err(found) = order(&before) else { panic!("one long cycle") };
         assert_eq!(found.iter().map(Vec::len).collect::<Vec<_>>(), [n]);
         before[n - 1].clear();
         assert_eq!(order(&before).map(|o| (o[0], o[n - 1])), Ok((n - 1, 0)));

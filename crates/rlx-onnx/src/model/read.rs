@@ -38,20 +38,14 @@ pub(super) struct Use {
 
 /// What uses it.
 pub(super) enum User {
-    Node {
-        label: String,
-        op: String,
-        operand: usize,
-    },
+    Node { label: String, op: String, operand: usize },
     Output,
 }
 
 impl Reader<'_> {
     /// Notes a node whose domain has no version.
     pub(super) fn check_domain(&mut self, node: &NodeDef, scope: &Scope<'_>, graph: &Rc<str>) {
-        if scope.opsets.contains_key(&node.domain)
-            || self.function_ids.contains(&node.function_id())
-        {
+        if scope.opsets.contains_key(&node.domain) || self.function_ids.contains(&node.function_id()) {
             return;
         }
         self.missing
@@ -65,17 +59,7 @@ impl Reader<'_> {
         for Use { value, graph, user } in uses {
             let graph = graph.to_string();
             self.faults.push(match user {
-                User::Node {
-                    label: node,
-                    op,
-                    operand,
-                } => Fault::DanglingInput {
-                    graph,
-                    node,
-                    op,
-                    operand,
-                    value,
-                },
+                User::Node { label: node, op, operand } => Fault::DanglingInput { graph, node, op, operand, value },
                 User::Output => Fault::OutputNotProduced { graph, value },
             });
         }
@@ -104,19 +88,11 @@ impl Reader<'_> {
 
 /// The standard domain has two spellings.
 pub(super) fn standard_domain(domain: String) -> String {
-    if domain == "ai.onnx" {
-        String::new()
-    } else {
-        domain
-    }
+    if domain == "ai.onnx" { String::new() } else { domain }
 }
 
 /// Reads a model, or lists all that is wrong with it.
-pub(crate) fn read_model(
-    proto: ModelProto,
-    external: ExternalFiles,
-    limits: &Limits,
-) -> Result<Model, OnnxError> {
+pub(crate) fn read_model(proto: ModelProto, external: ExternalFiles, limits: &Limits) -> Result<Model, OnnxError> {
     let Some(main) = proto.graph else {
         return Err(OnnxError::NoGraph);
     };
@@ -130,31 +106,19 @@ pub(crate) fn read_model(
     };
     let opsets = reader.opsets(proto.opset_import);
     let functions = reader.functions(proto.functions, &opsets);
-    let scope = Scope {
-        opsets: &opsets,
-        in_function: false,
-    };
+    let scope = Scope { opsets: &opsets, in_function: false };
     let (main, undefined) = reader.graph(main, &scope, "main".into());
     reader.report_undefined(undefined);
     check_recursion(&functions, &mut reader.faults);
     for (domain, (graph, node, count)) in std::mem::take(&mut reader.missing) {
         let graph = graph.to_string();
-        reader.faults.push(Fault::MissingOpset {
-            domain,
-            graph,
-            node,
-            count,
-        });
+        reader.faults.push(Fault::MissingOpset { domain, graph, node, count });
     }
     if !reader.faults.is_empty() {
         return Err(OnnxError::Invalid(reader.faults));
     }
     let producer = [proto.producer_name, proto.producer_version];
-    let producer: Vec<String> = producer
-        .into_iter()
-        .flatten()
-        .filter(|part| !part.is_empty())
-        .collect();
+    let producer: Vec<String> = producer.into_iter().flatten().filter(|part| !part.is_empty()).collect();
     Ok(Model {
         ir_version: reader.ir_version,
         opsets,
@@ -168,8 +132,5 @@ pub(crate) fn read_model(
 
 /// Key-value entries as a map; the last of a key counts.
 fn entries(props: Vec<StringStringEntryProto>) -> BTreeMap<String, String> {
-    props
-        .into_iter()
-        .map(|e| (e.key.unwrap_or_default(), e.value.unwrap_or_default()))
-        .collect()
+    props.into_iter().map(|e| (e.key.unwrap_or_default(), e.value.unwrap_or_default())).collect()
 }

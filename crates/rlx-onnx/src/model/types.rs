@@ -66,13 +66,7 @@ impl ValueDef {
     pub(crate) fn read(proto: ValueInfoProto) -> (ValueDef, Result<(), String>) {
         let name = proto.name.unwrap_or_default();
         match proto.r#type.map(TypeDef::read).transpose() {
-            Ok(ty) => (
-                ValueDef {
-                    name,
-                    ty: ty.flatten(),
-                },
-                Ok(()),
-            ),
+            Ok(ty) => (ValueDef { name, ty: ty.flatten() }, Ok(())),
             Err(reason) => (ValueDef { name, ty: None }, Err(reason)),
         }
     }
@@ -90,24 +84,19 @@ impl TypeDef {
             Some(Ok(None)) | None => Err(format!("{of} of no type")),
         };
         Ok(Some(match value {
-            Value::TensorType(t) => TypeDef::Tensor {
-                dtype: dtype(t.elem_type)?,
-                shape: t.shape.map(shape),
-            },
-            Value::SparseTensorType(t) => TypeDef::SparseTensor {
-                dtype: dtype(t.elem_type)?,
-                shape: t.shape.map(shape),
-            },
+            Value::TensorType(t) => TypeDef::Tensor { dtype: dtype(t.elem_type)?, shape: t.shape.map(shape) },
+            Value::SparseTensorType(t) => {
+                TypeDef::SparseTensor { dtype: dtype(t.elem_type)?, shape: t.shape.map(shape) }
+            }
             Value::SequenceType(t) => TypeDef::Sequence(inner(t.elem_type, "a sequence")?),
             Value::OptionalType(t) => TypeDef::Optional(inner(t.elem_type, "an optional")?),
             Value::MapType(t) => TypeDef::Map {
                 key: dtype(t.key_type)?.ok_or("a map without key type")?,
                 value: inner(t.value_type, "a map")?,
             },
-            Value::OpaqueType(t) => TypeDef::Opaque {
-                domain: t.domain.unwrap_or_default(),
-                name: t.name.unwrap_or_default(),
-            },
+            Value::OpaqueType(t) => {
+                TypeDef::Opaque { domain: t.domain.unwrap_or_default(), name: t.name.unwrap_or_default() }
+            }
         }))
     }
 }
@@ -128,9 +117,7 @@ fn shape(proto: TensorShapeProto) -> Vec<DimDef> {
         .into_iter()
         .map(|dim| match dim.value {
             Some(dimension::Value::DimValue(n)) if n > 0 => DimDef::Fixed(n),
-            Some(dimension::Value::DimParam(name)) if !matches!(name.trim(), "" | "?") => {
-                DimDef::Named(name)
-            }
+            Some(dimension::Value::DimParam(name)) if !matches!(name.trim(), "" | "?") => DimDef::Named(name),
             _ => DimDef::Unknown,
         })
         .collect()

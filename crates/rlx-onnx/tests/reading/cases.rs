@@ -8,17 +8,11 @@ use rlx_onnx::{CaseValue, OnnxFile, OnnxType, ReadOptions, TestCase};
 use crate::make::*;
 
 fn tensor_type() -> TypeDef {
-    TypeDef::Tensor {
-        dtype: Some(OnnxType::Float),
-        shape: None,
-    }
+    TypeDef::Tensor { dtype: Some(OnnxType::Float), shape: None }
 }
 
 fn declared(name: &str, ty: TypeDef) -> ValueDef {
-    ValueDef {
-        name: name.into(),
-        ty: Some(ty),
-    }
+    ValueDef { name: name.into(), ty: Some(ty) }
 }
 
 #[test]
@@ -41,31 +35,15 @@ fn a_folder_of_values() {
     write("output_1.pb", vec![]);
     let sequence_of = || TypeDef::Sequence(Box::new(tensor_type()));
     let optional_of = || TypeDef::Optional(Box::new(sequence_of()));
-    let inputs = [
-        declared("x", tensor_type()),
-        declared("s", sequence_of()),
-        declared("left out", tensor_type()),
-    ];
-    let outputs = [
-        declared("o", optional_of()),
-        declared("none", optional_of()),
-    ];
+    let inputs = [declared("x", tensor_type()), declared("s", sequence_of()), declared("left out", tensor_type())];
+    let outputs = [declared("o", optional_of()), declared("none", optional_of())];
     let case = TestCase::read(&folder, &inputs, &outputs, &ReadOptions::default()).unwrap();
     assert_eq!(case.inputs.len(), 2);
-    let CaseValue::Tensor(x) = &case.inputs[0].1 else {
-        panic!()
-    };
-    assert_eq!(
-        x.packed().unwrap()[..],
-        [1.0f32.to_le_bytes(), 2.0f32.to_le_bytes()].concat()
-    );
-    let CaseValue::Sequence(items) = &case.inputs[1].1 else {
-        panic!()
-    };
+    let CaseValue::Tensor(x) = &case.inputs[0].1 else { panic!() };
+    assert_eq!(x.packed().unwrap()[..], [1.0f32.to_le_bytes(), 2.0f32.to_le_bytes()].concat());
+    let CaseValue::Sequence(items) = &case.inputs[1].1 else { panic!() };
     assert_eq!(items.len(), 2);
-    let CaseValue::Optional(Some(inner)) = &case.outputs[0].1 else {
-        panic!()
-    };
+    let CaseValue::Optional(Some(inner)) = &case.outputs[0].1 else { panic!() };
     assert_eq!(**inner, case.inputs[1].1);
     assert_eq!(case.outputs[1], ("none".into(), CaseValue::Optional(None)));
 }
@@ -81,17 +59,9 @@ fn bad_folders() {
     assert!(read(&[], &y).contains("there is no output_0.pb"));
     std::fs::write(folder.join("output_0.pb"), b"\xff\xff").unwrap();
     assert!(read(&[], &y).contains("truncated"), "{}", read(&[], &y));
-    std::fs::write(
-        folder.join("output_0.pb"),
-        floats("", &[2], &[0.0]).encode_to_vec(),
-    )
-    .unwrap();
+    std::fs::write(folder.join("output_0.pb"), floats("", &[2], &[0.0]).encode_to_vec()).unwrap();
     assert!(read(&[], &y).contains("need 2 entries"));
-    std::fs::write(
-        folder.join("output_0.pb"),
-        floats("", &[1], &[0.0]).encode_to_vec(),
-    )
-    .unwrap();
+    std::fs::write(folder.join("output_0.pb"), floats("", &[1], &[0.0]).encode_to_vec()).unwrap();
     std::fs::write(folder.join("input_0.pb"), b"").unwrap();
     assert!(read(&[], &y).contains("more inputs than the 0"));
 }

@@ -32,12 +32,7 @@ fn open(folder: &Path, tensors: Vec<TensorProto>) -> Result<rlx_onnx::Model, Onn
 fn problem(folder: &Path, dims: &[i64], entries: &[(&str, &str)]) -> ExternalProblem {
     match open(folder, vec![external("w", dims, entries)]) {
         Err(OnnxError::Invalid(faults)) => match faults.list() {
-            [
-                Fault::Tensor {
-                    problem: TensorProblem::External(problem),
-                    ..
-                },
-            ] => problem.clone(),
+            [Fault::Tensor { problem: TensorProblem::External(problem), .. }] => problem.clone(),
             other => panic!("{other:?}"),
         },
         other => panic!("{other:?}"),
@@ -60,16 +55,8 @@ fn tensors_share_one_file() {
     let folder = folder("share");
     let tensors = vec![
         external("a", &[4], &[("location", "data")]),
-        external(
-            "b",
-            &[2, 3],
-            &[("location", "data"), ("offset", "94"), ("length", "6")],
-        ),
-        external(
-            "c",
-            &[3],
-            &[("location", "sub/data"), ("checksum", "ignored")],
-        ),
+        external("b", &[2, 3], &[("location", "data"), ("offset", "94"), ("length", "6")]),
+        external("c", &[3], &[("location", "sub/data"), ("checksum", "ignored")]),
         external("d", &[0], &[("location", "data"), ("offset", "100")]),
     ];
     let model = open(&folder, tensors).unwrap();
@@ -93,21 +80,9 @@ fn nothing_outside_the_folder() {
     let folder = folder("outside");
     let secret = folder.parent().unwrap().join("secret");
     let absolute = secret.to_string_lossy().into_owned();
-    for location in [
-        "../secret",
-        "sub/../../secret",
-        "./../secret",
-        &absolute,
-        "/etc/passwd",
-        "sub",
-        "..",
-        ".",
-    ] {
+    for location in ["../secret", "sub/../../secret", "./../secret", &absolute, "/etc/passwd", "sub", "..", "."] {
         let problem = problem(&folder, &[4], &[("location", location)]);
-        assert!(
-            matches!(problem, ExternalProblem::Unreadable { .. }),
-            "{location}: {problem}"
-        );
+        assert!(matches!(problem, ExternalProblem::Unreadable { .. }), "{location}: {problem}");
     }
     #[cfg(unix)]
     {
@@ -116,19 +91,10 @@ fn nothing_outside_the_folder() {
         std::os::unix::fs::symlink("data", folder.join("inside")).unwrap();
         for location in ["link", "up/secret"] {
             let problem = problem(&folder, &[4], &[("location", location)]);
-            assert!(
-                matches!(problem, ExternalProblem::Unreadable { .. }),
-                "{location}"
-            );
+            assert!(matches!(problem, ExternalProblem::Unreadable { .. }), "{location}");
             assert!(!problem.to_string().contains("secretsecret"));
         }
-        assert!(
-            open(
-                &folder,
-                vec![external("w", &[4], &[("location", "inside")])]
-            )
-            .is_ok()
-        );
+        assert!(open(&folder, vec![external("w", &[4], &[("location", "inside")])]).is_ok());
     }
 }
 
@@ -137,43 +103,19 @@ fn entries_are_checked() {
     let folder = folder("entries");
     let at = |offset: &'static str| [("location", "data"), ("offset", offset)];
     assert_eq!(problem(&folder, &[4], &[]), ExternalProblem::NoLocation);
-    assert_eq!(
-        problem(&folder, &[4], &[("location", "")]),
-        ExternalProblem::NoLocation
-    );
+    assert_eq!(problem(&folder, &[4], &[("location", "")]), ExternalProblem::NoLocation);
     for offset in ["-1", "x", "", "1e3", "99999999999999999999999"] {
         let problem = problem(&folder, &[4], &at(offset));
-        assert!(
-            matches!(problem, ExternalProblem::BadNumber { key: "offset", .. }),
-            "{offset}"
-        );
+        assert!(matches!(problem, ExternalProblem::BadNumber { key: "offset", .. }), "{offset}");
     }
-    for offset in [
-        "97",
-        "100",
-        "1000",
-        "18446744073709551615",
-        "9223372036854775807",
-    ] {
+    for offset in ["97", "100", "1000", "18446744073709551615", "9223372036854775807"] {
         let problem = problem(&folder, &[4], &at(offset));
-        assert!(
-            matches!(problem, ExternalProblem::TooShort { file: 100, .. }),
-            "{problem}"
-        );
+        assert!(matches!(problem, ExternalProblem::TooShort { file: 100, .. }), "{problem}");
     }
     let twice = [("location", "data"), ("location", "sub/data")];
-    assert!(matches!(
-        problem(&folder, &[4], &twice),
-        ExternalProblem::RepeatedKey { .. }
-    ));
+    assert!(matches!(problem(&folder, &[4], &twice), ExternalProblem::RepeatedKey { .. }));
     let length = [("location", "data"), ("length", "5")];
-    assert_eq!(
-        problem(&folder, &[4], &length),
-        ExternalProblem::WrongLength {
-            declared: 5,
-            needed: 4
-        }
-    );
+    assert_eq!(problem(&folder, &[4], &length), ExternalProblem::WrongLength { declared: 5, needed: 4 });
     let absent = problem(&folder, &[4], &[("location", "absent")]);
     assert!(matches!(absent, ExternalProblem::Unreadable { .. }));
 }
@@ -182,16 +124,9 @@ fn entries_are_checked() {
 fn one_fault_for_each_tensor() {
     let folder = folder("each");
     let tensors = (0..3).map(|i| external(&format!("w{i}"), &[4], &[("location", "gone")]));
-    let Err(OnnxError::Invalid(faults)) = open(&folder, tensors.collect()) else {
-        panic!()
-    };
+    let Err(OnnxError::Invalid(faults)) = open(&folder, tensors.collect()) else { panic!() };
     assert_eq!(faults.list().len(), 3);
-    assert!(
-        OnnxError::Invalid(faults)
-            .hint()
-            .unwrap()
-            .contains("folder")
-    );
+    assert!(OnnxError::Invalid(faults).hint().unwrap().contains("folder"));
 }
 
 #[test]

@@ -12,10 +12,7 @@ fn error(bytes: &[u8]) -> OnnxError {
 }
 
 fn limited(model: &ModelProto, limits: Limits) -> OnnxError {
-    let options = ReadOptions {
-        limits,
-        ..ReadOptions::default()
-    };
+    let options = ReadOptions { limits, ..ReadOptions::default() };
     let result = OnnxFile::from_bytes(model.encode_to_vec(), None, &options);
     result.map(|_| ()).unwrap_err()
 }
@@ -38,10 +35,7 @@ fn empty_and_foreign_files() {
     for (bytes, part) in [
         (&b"<!DOCTYPE html><html>"[..], "HTML"),
         (b"{\"a\": 1}", "JSON"),
-        (
-            b"version https://git-lfs.github.com/spec/v1\noid",
-            "git lfs pull",
-        ),
+        (b"version https://git-lfs.github.com/spec/v1\noid", "git lfs pull"),
         (b"PK\x03\x04abcdefgh", "ZIP"),
         (b"GGUF\x03\0\0\0", "GGUF"),
         (b"\x93NUMPY\x01\0", "NumPy"),
@@ -51,10 +45,7 @@ fn empty_and_foreign_files() {
     ] {
         let error = error(bytes);
         assert!(error.to_string().contains(part), "{error}");
-        assert!(
-            matches!(error.code(), "onnx.not-onnx" | "onnx.malformed"),
-            "{error}"
-        );
+        assert!(matches!(error.code(), "onnx.not-onnx" | "onnx.malformed"), "{error}");
         assert!(error.hint().is_some());
     }
 }
@@ -104,9 +95,7 @@ fn missing_parts() {
     model.opset_import.clear();
     assert_eq!(
         fault_lines(&model),
-        [
-            "the operator set 'ai.onnx' is not imported, but 1 node(s) use it, the first is 'Relu_0' in main"
-        ]
+        ["the operator set 'ai.onnx' is not imported, but 1 node(s) use it, the first is 'Relu_0' in main"]
     );
 }
 
@@ -148,16 +137,7 @@ fn nested(depth: usize) -> Vec<u8> {
 fn deep_nesting_is_refused_before_it_is_decoded() {
     for depth in [33, 34, 100, 10_000, 100_000] {
         let error = error(&nested(depth));
-        assert!(
-            matches!(
-                error,
-                OnnxError::Limit {
-                    option: "max_graph_depth",
-                    ..
-                }
-            ),
-            "{depth}: {error}"
-        );
+        assert!(matches!(error, OnnxError::Limit { option: "max_graph_depth", .. }), "{depth}: {error}");
     }
     // Those allowed decode, and then have faults of their own.
     assert_eq!(error(&nested(32)).code(), "onnx.invalid");
@@ -169,17 +149,11 @@ fn deep_types_are_refused() {
     let deep = |depth| wrapped((0..depth).flat_map(|_| [1, 4]).chain([2, 11, 7]));
     for depth in [49, 1000, 100_000] {
         let error = error(&deep(depth));
-        assert!(
-            error.to_string().contains("more than 100 nested messages"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("more than 100 nested messages"), "{error}");
     }
     // What the walk admits, the decoder admits: the fault is the type's own.
     let error = error(&deep(48));
-    assert!(
-        error.to_string().contains("a sequence of no type"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("a sequence of no type"), "{error}");
 }
 
 #[test]
@@ -202,32 +176,14 @@ fn amplification_is_bounded() {
     let mut bytes = vec![0x08, 10];
     prost::encoding::message::encode(7, &many, &mut bytes);
     let found = error(&bytes);
-    assert!(
-        matches!(
-            found,
-            OnnxError::Limit {
-                option: "max_nodes",
-                ..
-            }
-        ),
-        "{found}"
-    );
+    assert!(matches!(found, OnnxError::Limit { option: "max_nodes", .. }), "{found}");
     // The same with value declarations, which no count bounds.
     let mut values = graph("", vec![], "");
     values.value_info = vec![Default::default(); 8_000_000];
     let mut bytes = vec![0x08, 10];
     prost::encoding::message::encode(7, &values, &mut bytes);
     let found = error(&bytes);
-    assert!(
-        matches!(
-            found,
-            OnnxError::Limit {
-                option: "max_decoded_bytes",
-                ..
-            }
-        ),
-        "{found}"
-    );
+    assert!(matches!(found, OnnxError::Limit { option: "max_decoded_bytes", .. }), "{found}");
 }
 
 #[test]
@@ -240,63 +196,30 @@ fn the_most_nodes_are_quick() {
 #[test]
 fn limits_are_options() {
     let mut two = small();
-    two.graph
-        .as_mut()
-        .unwrap()
-        .node
-        .push(node("Relu", "y", "z"));
-    let limits = Limits {
-        max_nodes: 1,
-        ..Limits::default()
-    };
-    assert!(
-        limited(&two, limits)
-            .to_string()
-            .contains("number of nodes: 2 exceeds")
-    );
-    let limits = Limits {
-        max_decoded_bytes: 100,
-        ..Limits::default()
-    };
+    two.graph.as_mut().unwrap().node.push(node("Relu", "y", "z"));
+    let limits = Limits { max_nodes: 1, ..Limits::default() };
+    assert!(limited(&two, limits).to_string().contains("number of nodes: 2 exceeds"));
+    let limits = Limits { max_decoded_bytes: 100, ..Limits::default() };
     assert_eq!(limited(&two, limits).code(), "onnx.limit");
     let folder = scratch("limits");
     let path = folder.join("m.onnx");
     std::fs::write(&path, small().encode_to_vec()).unwrap();
-    let limits = Limits {
-        max_file_bytes: 10,
-        ..Limits::default()
-    };
-    let options = ReadOptions {
-        limits,
-        ..ReadOptions::default()
-    };
-    assert_eq!(
-        OnnxFile::open(&path, &options)
-            .map(|_| ())
-            .unwrap_err()
-            .code(),
-        "onnx.file"
-    );
+    let limits = Limits { max_file_bytes: 10, ..Limits::default() };
+    let options = ReadOptions { limits, ..ReadOptions::default() };
+    assert_eq!(OnnxFile::open(&path, &options).map(|_| ()).unwrap_err().code(), "onnx.file");
 }
 
 #[test]
 fn paths_that_are_no_files() {
     let folder = scratch("paths");
     for path in [folder.join("absent.onnx"), folder.clone()] {
-        let error = OnnxFile::open(&path, &ReadOptions::default())
-            .map(|_| ())
-            .unwrap_err();
+        let error = OnnxFile::open(&path, &ReadOptions::default()).map(|_| ()).unwrap_err();
         assert_eq!(error.code(), "onnx.file");
-        assert!(
-            error.to_string().contains(&*path.to_string_lossy()),
-            "{error}"
-        );
+        assert!(error.to_string().contains(&*path.to_string_lossy()), "{error}");
     }
     let path = folder.join("empty.onnx");
     std::fs::write(&path, b"").unwrap();
-    let error = OnnxFile::open(&path, &ReadOptions::default())
-        .map(|_| ())
-        .unwrap_err();
+    let error = OnnxFile::open(&path, &ReadOptions::default()).map(|_| ()).unwrap_err();
     assert!(matches!(error, OnnxError::Empty));
 }
 
@@ -314,10 +237,7 @@ fn raw_data_is_shared_with_the_file() {
     let bytes = Bytes::from(model.encode_to_vec());
     let file = OnnxFile::from_bytes(bytes.clone(), None, &ReadOptions::default()).unwrap();
     let model = file.into_model().unwrap();
-    let rlx_onnx::model::InitialiserContent::Dense(tensor) = &model.main.initialisers[0].content
-    else {
-        panic!()
-    };
+    let rlx_onnx::model::InitialiserContent::Dense(tensor) = &model.main.initialisers[0].content else { panic!() };
     let data = tensor.packed().unwrap();
     assert_eq!(&data[..], &raw[..]);
     assert!(bytes.as_ptr_range().contains(&data.as_ptr()));

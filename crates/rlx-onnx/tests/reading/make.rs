@@ -7,47 +7,31 @@ use prost::Message as _;
 use prost::bytes::Bytes;
 use rlx_onnx::model::Model;
 use rlx_onnx::proto::{
-    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto,
-    TensorProto, TypeProto, ValueInfoProto, attribute_proto::AttributeType, type_proto,
+    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto,
+    TypeProto, ValueInfoProto, attribute_proto::AttributeType, type_proto,
 };
 use rlx_onnx::{Fault, OnnxError, OnnxFile, OnnxType, ReadOptions};
 
 pub fn value(name: &str) -> ValueInfoProto {
-    let tensor = type_proto::Tensor {
-        elem_type: Some(OnnxType::Float.code()),
-        shape: None,
-    };
+    let tensor = type_proto::Tensor { elem_type: Some(OnnxType::Float.code()), shape: None };
     ValueInfoProto {
         name: Some(name.into()),
-        r#type: Some(TypeProto {
-            value: Some(type_proto::Value::TensorType(tensor)),
-            ..Default::default()
-        }),
+        r#type: Some(TypeProto { value: Some(type_proto::Value::TensorType(tensor)), ..Default::default() }),
         ..Default::default()
     }
 }
 
 /// Names are split at spaces; `_` is an empty name.
 fn names(list: &str) -> Vec<String> {
-    list.split_whitespace()
-        .map(|n| if n == "_" { String::new() } else { n.into() })
-        .collect()
+    list.split_whitespace().map(|n| if n == "_" { String::new() } else { n.into() }).collect()
 }
 
 pub fn node(op: &str, inputs: &str, outputs: &str) -> NodeProto {
-    NodeProto {
-        op_type: Some(op.into()),
-        input: names(inputs),
-        output: names(outputs),
-        ..Default::default()
-    }
+    NodeProto { op_type: Some(op.into()), input: names(inputs), output: names(outputs), ..Default::default() }
 }
 
 pub fn named(name: &str, node: NodeProto) -> NodeProto {
-    NodeProto {
-        name: Some(name.into()),
-        ..node
-    }
+    NodeProto { name: Some(name.into()), ..node }
 }
 
 pub fn with(mut node: NodeProto, attribute: AttributeProto) -> NodeProto {
@@ -94,26 +78,15 @@ pub fn graph(inputs: &str, nodes: Vec<NodeProto>, outputs: &str) -> GraphProto {
 }
 
 pub fn opset(domain: &str, version: i64) -> OperatorSetIdProto {
-    OperatorSetIdProto {
-        domain: Some(domain.into()),
-        version: Some(version),
-    }
+    OperatorSetIdProto { domain: Some(domain.into()), version: Some(version) }
 }
 
 pub fn model(graph: GraphProto) -> ModelProto {
-    ModelProto {
-        ir_version: Some(10),
-        opset_import: vec![opset("", 18)],
-        graph: Some(graph),
-        ..Default::default()
-    }
+    ModelProto { ir_version: Some(10), opset_import: vec![opset("", 18)], graph: Some(graph), ..Default::default() }
 }
 
 pub fn entry(key: &str, value: &str) -> StringStringEntryProto {
-    StringStringEntryProto {
-        key: Some(key.into()),
-        value: Some(value.into()),
-    }
+    StringStringEntryProto { key: Some(key.into()), value: Some(value.into()) }
 }
 
 /// Writes a model and reads it back.
@@ -127,8 +100,7 @@ pub fn read_bytes(bytes: Vec<u8>) -> Result<Model, OnnxError> {
     let bytes = Bytes::from(bytes);
     for _ in 0..3 {
         let start = Instant::now();
-        let result = OnnxFile::from_bytes(bytes.clone(), None, &ReadOptions::default())
-            .and_then(OnnxFile::into_model);
+        let result = OnnxFile::from_bytes(bytes.clone(), None, &ReadOptions::default()).and_then(OnnxFile::into_model);
         if start.elapsed() < Duration::from_secs(1) {
             if let Err(error) = &result {
                 assert!((1..100_000).contains(&error.to_string().len()));

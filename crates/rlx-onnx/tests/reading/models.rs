@@ -27,19 +27,13 @@ fn real_models_read() {
     let copy = FileAccess::Copy { max_bytes: 1 << 30 };
     for (name, nodes, all_nodes, initialisers, inputs) in MODELS {
         for access in [FileAccess::Map, copy] {
-            let options = ReadOptions {
-                access,
-                ..ReadOptions::default()
-            };
+            let options = ReadOptions { access, ..ReadOptions::default() };
             let file = OnnxFile::open(folder.join(name), &options).unwrap();
             let model = match file.into_model() {
                 Ok(model) => model,
                 // Skeletons were stripped of their weights.
                 Err(OnnxError::Invalid(faults)) if name.starts_with("skeletons") => {
-                    assert!(
-                        faults.list().iter().all(|f| f.code() == "onnx.tensor"),
-                        "{faults}"
-                    );
+                    assert!(faults.list().iter().all(|f| f.code() == "onnx.tensor"), "{faults}");
                     continue;
                 }
                 Err(error) => panic!("{name}: {error}"),
@@ -50,15 +44,7 @@ fn real_models_read() {
             assert_eq!(model.main.inputs.len(), inputs, "{name}");
             assert!(model.main.captures.is_empty());
             // A sorted file keeps its order.
-            assert!(
-                model
-                    .main
-                    .nodes
-                    .iter()
-                    .enumerate()
-                    .all(|(i, n)| n.index == i),
-                "{name}"
-            );
+            assert!(model.main.nodes.iter().enumerate().all(|(i, n)| n.index == i), "{name}");
         }
     }
 }
@@ -69,34 +55,20 @@ fn weights_stay_in_the_mapped_file() {
         return;
     };
     let path = folder.join("minilm_l6_v2/model.onnx");
-    let model = OnnxFile::open(&path, &ReadOptions::default())
-        .unwrap()
-        .into_model()
-        .unwrap();
+    let model = OnnxFile::open(&path, &ReadOptions::default()).unwrap().into_model().unwrap();
     let whole = std::fs::read(&path).unwrap();
     assert_eq!(model.sources.files().len(), 1);
     let mut located = 0;
     for initialiser in &model.main.initialisers {
-        let InitialiserContent::Dense(tensor) = &initialiser.content else {
-            panic!()
-        };
+        let InitialiserContent::Dense(tensor) = &initialiser.content else { panic!() };
         let bytes = tensor.packed().unwrap();
         let Some(slice) = model.sources.locate(bytes) else {
             continue;
         };
-        assert_eq!(
-            &whole[slice.offset()..][..slice.len()],
-            &bytes[..],
-            "{}",
-            tensor.name
-        );
+        assert_eq!(&whole[slice.offset()..][..slice.len()], &bytes[..], "{}", tensor.name);
         located += bytes.len();
     }
-    assert!(
-        located * 100 > whole.len() * 99,
-        "{located} of {}",
-        whole.len()
-    );
+    assert!(located * 100 > whole.len() * 99, "{located} of {}", whole.len());
 }
 
 #[test]
@@ -105,21 +77,11 @@ fn nested_graphs_see_outer_values() {
         return;
     };
     let path = folder.join("silero_vad/model.onnx");
-    let model = OnnxFile::open(path, &ReadOptions::default())
-        .unwrap()
-        .into_model()
-        .unwrap();
-    let ifs: Vec<_> = model
-        .main
-        .nodes
-        .iter()
-        .filter(|n| n.op_type == "If")
-        .collect();
+    let model = OnnxFile::open(path, &ReadOptions::default()).unwrap().into_model().unwrap();
+    let ifs: Vec<_> = model.main.nodes.iter().filter(|n| n.op_type == "If").collect();
     assert!(!ifs.is_empty());
     for node in ifs {
-        let Some(Attr::Graph(branch)) = node.attr("then_branch") else {
-            panic!("{node:?}")
-        };
+        let Some(Attr::Graph(branch)) = node.attr("then_branch") else { panic!("{node:?}") };
         assert!(!branch.captures.is_empty());
         assert!(branch.nodes.len() > 1);
     }
@@ -131,17 +93,8 @@ fn dims_that_say_nothing_are_unknown() {
         return;
     };
     let path = folder.join("ppocr_det/model.onnx");
-    let model = OnnxFile::open(path, &ReadOptions::default())
-        .unwrap()
-        .into_model()
-        .unwrap();
-    let Some(TypeDef::Tensor {
-        dtype,
-        shape: Some(shape),
-    }) = &model.main.inputs[0].ty
-    else {
-        panic!()
-    };
+    let model = OnnxFile::open(path, &ReadOptions::default()).unwrap().into_model().unwrap();
+    let Some(TypeDef::Tensor { dtype, shape: Some(shape) }) = &model.main.inputs[0].ty else { panic!() };
     assert_eq!(*dtype, Some(OnnxType::Float));
     assert_eq!(shape.len(), 4);
     assert_eq!(shape[1], DimDef::Fixed(3));
@@ -154,18 +107,13 @@ fn every_truncation_is_an_error() {
         return;
     };
     let whole = Bytes::from(std::fs::read(folder.join("magika/model.onnx")).unwrap());
-    let read = |bytes: Bytes| {
-        OnnxFile::from_bytes(bytes, None, &ReadOptions::default()).and_then(OnnxFile::into_model)
-    };
+    let read = |bytes: Bytes| OnnxFile::from_bytes(bytes, None, &ReadOptions::default()).and_then(OnnxFile::into_model);
     assert!(read(whole.clone()).is_ok());
     for at in (0..whole.len()).step_by(97) {
         let error = read(whole.slice(..at)).map(|_| ()).unwrap_err();
         let expected = match at {
             0 => error.code() == "onnx.empty",
-            _ => matches!(
-                error.code(),
-                "onnx.truncated" | "onnx.no-graph" | "onnx.invalid"
-            ),
+            _ => matches!(error.code(), "onnx.truncated" | "onnx.no-graph" | "onnx.invalid"),
         };
         assert!(expected, "cut at {at}: {error}");
     }
@@ -179,9 +127,7 @@ fn flipped_bytes_never_panic() {
     let whole = std::fs::read(folder.join("silero_vad/model.onnx")).unwrap();
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = |below: usize| {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize % below
     };
     let mut refused = 0;

@@ -18,39 +18,25 @@ fn tensor(mut proto: TensorProto) -> Result<RawTensor, String> {
             InitialiserContent::Sparse(_) => panic!(),
         },
         Err(_) => {
-            let [Fault::Tensor { problem, .. }] = &faults(&file)[..] else {
-                panic!()
-            };
+            let [Fault::Tensor { problem, .. }] = &faults(&file)[..] else { panic!() };
             Err(problem.to_string())
         }
     }
 }
 
 fn of(dtype: OnnxType, dims: &[i64]) -> TensorProto {
-    TensorProto {
-        dims: dims.to_vec(),
-        data_type: Some(dtype.code()),
-        ..Default::default()
-    }
+    TensorProto { dims: dims.to_vec(), data_type: Some(dtype.code()), ..Default::default() }
 }
 
 fn hex(text: &str) -> Vec<u8> {
-    (0..text.len())
-        .step_by(2)
-        .map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap())
-        .collect()
+    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
 }
 
 #[test]
 fn typed_fields_and_raw_data_agree() {
     let mut seen = Vec::new();
-    for line in include_str!("typed.txt")
-        .lines()
-        .filter(|l| !l.starts_with('#'))
-    {
-        let [name, message, raw] = line.split(' ').collect::<Vec<_>>()[..] else {
-            panic!()
-        };
+    for line in include_str!("typed.txt").lines().filter(|l| !l.starts_with('#')) {
+        let [name, message, raw] = line.split(' ').collect::<Vec<_>>()[..] else { panic!() };
         let proto = TensorProto::decode(&hex(message)[..]).unwrap();
         let raw = hex(raw);
         let dtype = OnnxType::from_code(proto.data_type.unwrap()).unwrap();
@@ -63,10 +49,7 @@ fn typed_fields_and_raw_data_agree() {
         assert_eq!(tensor(proto).unwrap(), from_typed, "{name}");
         seen.push(dtype);
     }
-    let all: Vec<_> = OnnxType::ALL
-        .iter()
-        .filter(|t| **t != OnnxType::String)
-        .collect();
+    let all: Vec<_> = OnnxType::ALL.iter().filter(|t| **t != OnnxType::String).collect();
     assert_eq!(seen.iter().collect::<Vec<_>>(), all);
 }
 
@@ -80,33 +63,19 @@ fn strings() {
     assert_eq!(tensor(proto).unwrap_err(), "string 1 is not UTF-8");
     let mut proto = of(OnnxType::String, &[1]);
     proto.raw_data = Some(b"a".to_vec().into());
-    assert!(
-        tensor(proto)
-            .unwrap_err()
-            .contains("cannot stand in raw_data")
-    );
+    assert!(tensor(proto).unwrap_err().contains("cannot stand in raw_data"));
 }
 
 #[test]
 fn empty_and_scalar_tensors() {
     let t = tensor(of(OnnxType::Float, &[0, 3])).unwrap();
     assert_eq!((t.elements(), t.packed().unwrap().len()), (0, 0));
-    assert_eq!(
-        tensor(of(OnnxType::String, &[0])).unwrap().data,
-        TensorData::Strings(vec![])
-    );
+    assert_eq!(tensor(of(OnnxType::String, &[0])).unwrap().data, TensorData::Strings(vec![]));
     let mut scalar = of(OnnxType::Int64, &[]);
     scalar.int64_data = vec![-5];
     let t = tensor(scalar).unwrap();
-    assert_eq!(
-        (t.elements(), &t.packed().unwrap()[..]),
-        (1, &(-5i64).to_le_bytes()[..])
-    );
-    assert!(
-        tensor(of(OnnxType::Int64, &[]))
-            .unwrap_err()
-            .contains("need 1 entries")
-    );
+    assert_eq!((t.elements(), &t.packed().unwrap()[..]), (1, &(-5i64).to_le_bytes()[..]));
+    assert!(tensor(of(OnnxType::Int64, &[])).unwrap_err().contains("need 1 entries"));
 }
 
 #[test]
@@ -118,37 +87,17 @@ fn absurd_dims() {
         &[0, 1 << 40, 1 << 40],
         &[1 << 32, 1 << 31],
     ] {
-        for dtype in [
-            OnnxType::Float,
-            OnnxType::Int4,
-            OnnxType::Complex128,
-            OnnxType::String,
-        ] {
+        for dtype in [OnnxType::Float, OnnxType::Int4, OnnxType::Complex128, OnnxType::String] {
             let error = tensor(of(dtype, dims)).unwrap_err();
-            assert!(
-                error.contains("exceed the limit") || error.contains("need"),
-                "{error}"
-            );
+            assert!(error.contains("exceed the limit") || error.contains("need"), "{error}");
         }
     }
-    assert!(
-        tensor(of(OnnxType::Float, &[2, -1]))
-            .unwrap_err()
-            .contains("dim 1 is -1")
-    );
-    assert!(
-        tensor(of(OnnxType::Float, &[i64::MIN]))
-            .unwrap_err()
-            .contains("negative")
-    );
+    assert!(tensor(of(OnnxType::Float, &[2, -1])).unwrap_err().contains("dim 1 is -1"));
+    assert!(tensor(of(OnnxType::Float, &[i64::MIN])).unwrap_err().contains("negative"));
     let error = tensor(of(OnnxType::Float, &[1; 100_000])).unwrap_err();
     assert!(error.contains("100000 dims"), "{error}");
     // Many elements that need no bytes still need none from the machine.
-    assert!(
-        tensor(of(OnnxType::Float, &[1 << 30]))
-            .unwrap_err()
-            .contains("the file has 0")
-    );
+    assert!(tensor(of(OnnxType::Float, &[1 << 30])).unwrap_err().contains("the file has 0"));
 }
 
 #[test]
@@ -170,11 +119,7 @@ fn lengths_must_fit() {
     }
     let mut proto = of(OnnxType::Complex64, &[2]);
     proto.float_data = vec![1.0; 2];
-    assert!(
-        tensor(proto)
-            .unwrap_err()
-            .contains("need 4 entries of data, the file has 2")
-    );
+    assert!(tensor(proto).unwrap_err().contains("need 4 entries of data, the file has 2"));
 }
 
 #[test]
@@ -195,10 +140,7 @@ fn numbers_must_fit() {
     }
     let mut proto = of(OnnxType::Uint32, &[1]);
     proto.uint64_data = vec![1 << 32];
-    assert_eq!(
-        tensor(proto).unwrap_err(),
-        "element 0 is 4294967296, which uint32 cannot hold"
-    );
+    assert_eq!(tensor(proto).unwrap_err(), "element 0 is 4294967296, which uint32 cannot hold");
 }
 
 #[test]
@@ -212,16 +154,10 @@ fn booleans_are_zero_or_one() {
 fn one_field_only() {
     let mut proto = floats("", &[1], &[1.0]);
     proto.raw_data = Some(vec![0; 4].into());
-    assert_eq!(
-        tensor(proto).unwrap_err(),
-        "its data is given more than once: raw_data, float_data"
-    );
+    assert_eq!(tensor(proto).unwrap_err(), "its data is given more than once: raw_data, float_data");
     let mut proto = of(OnnxType::Float, &[1]);
     proto.int64_data = vec![1];
-    assert_eq!(
-        tensor(proto).unwrap_err(),
-        "data of type float cannot stand in int64_data"
-    );
+    assert_eq!(tensor(proto).unwrap_err(), "data of type float cannot stand in int64_data");
     // Some writers set an empty raw_data beside the field that holds the data.
     let mut proto = floats("", &[1], &[1.0]);
     proto.raw_data = Some(Default::default());
@@ -233,28 +169,19 @@ fn unknown_codes() {
     let mut proto = of(OnnxType::Float, &[0]);
     for code in [0, 29, -1, i32::MAX] {
         proto.data_type = Some(code);
-        assert_eq!(
-            tensor(proto.clone()).unwrap_err(),
-            format!("data type {code} is unknown")
-        );
+        assert_eq!(tensor(proto.clone()).unwrap_err(), format!("data type {code} is unknown"));
     }
     proto.data_type = Some(1);
     proto.data_location = Some(2);
-    assert_eq!(
-        tensor(proto.clone()).unwrap_err(),
-        "data location 2 is unknown"
-    );
+    assert_eq!(tensor(proto.clone()).unwrap_err(), "data location 2 is unknown");
     proto.data_location = None;
     proto.segment = Some(Default::default());
     assert!(tensor(proto).unwrap_err().contains("segment"));
 }
 
 fn sparse(indices: &[i64], dims: &[i64], of: &[i64]) -> Result<(), String> {
-    let mut positions = TensorProto {
-        dims: dims.to_vec(),
-        data_type: Some(OnnxType::Int64.code()),
-        ..Default::default()
-    };
+    let mut positions =
+        TensorProto { dims: dims.to_vec(), data_type: Some(OnnxType::Int64.code()), ..Default::default() };
     positions.int64_data = indices.to_vec();
     let mut main = graph("x", vec![], "x");
     main.sparse_initializer.push(SparseTensorProto {
@@ -265,10 +192,7 @@ fn sparse(indices: &[i64], dims: &[i64], of: &[i64]) -> Result<(), String> {
     let file = model(main);
     match read(&file) {
         Ok(model) => {
-            assert!(matches!(
-                model.main.initialisers[0].content,
-                InitialiserContent::Sparse(_)
-            ));
+            assert!(matches!(model.main.initialisers[0].content, InitialiserContent::Sparse(_)));
             Ok(())
         }
         Err(_) => Err(fault_lines(&file).join("\n")),
@@ -279,29 +203,9 @@ fn sparse(indices: &[i64], dims: &[i64], of: &[i64]) -> Result<(), String> {
 fn sparse_tensors() {
     assert_eq!(sparse(&[0, 5], &[2], &[2, 3]), Ok(()));
     assert_eq!(sparse(&[0, 1, 1, 2], &[2, 2], &[2, 3]), Ok(()));
-    assert!(
-        sparse(&[0, 6], &[2], &[2, 3])
-            .unwrap_err()
-            .contains("index 6 is outside of 0..6")
-    );
-    assert!(
-        sparse(&[0, -1], &[2], &[2, 3])
-            .unwrap_err()
-            .contains("-1 is outside")
-    );
-    assert!(
-        sparse(&[0, 1, 1, 3], &[2, 2], &[2, 3])
-            .unwrap_err()
-            .contains("3 is outside of 0..3")
-    );
-    assert!(
-        sparse(&[0, 1, 2], &[3], &[2, 3])
-            .unwrap_err()
-            .contains("for 2 values")
-    );
-    assert!(
-        sparse(&[0, 1], &[2], &[1 << 40, 1 << 40])
-            .unwrap_err()
-            .contains("limit")
-    );
+    assert!(sparse(&[0, 6], &[2], &[2, 3]).unwrap_err().contains("index 6 is outside of 0..6"));
+    assert!(sparse(&[0, -1], &[2], &[2, 3]).unwrap_err().contains("-1 is outside"));
+    assert!(sparse(&[0, 1, 1, 3], &[2, 2], &[2, 3]).unwrap_err().contains("3 is outside of 0..3"));
+    assert!(sparse(&[0, 1, 2], &[3], &[2, 3]).unwrap_err().contains("for 2 values"));
+    assert!(sparse(&[0, 1], &[2], &[1 << 40, 1 << 40]).unwrap_err().contains("limit"));
 }
