@@ -6,9 +6,11 @@
 pub mod error;
 pub mod lir;
 pub mod options;
+pub mod remark;
 pub mod rewrite;
 pub mod target;
 
 pub use error::{CompileError, InputProblem, LowerError, RunError};
 pub use options::{CompileOptions, Fusion, MatmulPrecision, Precision};
+pub use remark::{Remark, RemarkKind, Remarks};
 pub use target::{Backend, Claims, ExecutableGraph, TargetModule};
