@@ -2,7 +2,7 @@
 
 use crate::attr::{AttrReader, AttrWriter};
 use crate::builder::Builder;
-use crate::dim::{Bounds, Constraint, ConstraintRecord, Dim, DimBinding};
+use crate::dim::{Bounds, Constraint, ConstraintRecord, Dim, DimBinding, Symbol};
 use crate::dtype::DType;
 use crate::error::{IrError, OpError};
 use crate::graph::{Graph, ValueId};
@@ -90,6 +90,11 @@ pub trait OpDef {
 
     /// Dims inside attributes are rewritten with `f` (substitution of symbols); ops without dims return themselves.
     fn map_dims(&self, f: &mut dyn FnMut(&Dim) -> Dim) -> Op;
+
+    /// Symbols whose values only running the op tells: sizes that depend on data. They are its attributes of type `Symbol`.
+    fn defines(&self) -> Vec<Symbol> {
+        Vec::new()
+    }
 }
 
 /// Reads an op of a family from its mnemonic and attributes; `None` if the family has no such op.
@@ -221,6 +226,18 @@ impl<'a> InferCx<'a> {
             Some(false) => Err(OpError::new(format!("{why}: {a} and {b} must be equal"))),
             None => {
                 self.record(Constraint::Eq(a.clone(), b.clone()), why);
+                Ok(())
+            }
+        }
+    }
+
+    /// Requires a fact about dims: an error if it is known not to hold, a recorded constraint if unknown.
+    pub fn require(&mut self, constraint: Constraint, why: &str) -> Result<(), OpError> {
+        match constraint.decide_with(self.bounds) {
+            Some(true) => Ok(()),
+            Some(false) => Err(OpError::new(format!("{why}: it does not hold that {constraint}"))),
+            None => {
+                self.record(constraint, why);
                 Ok(())
             }
         }
@@ -394,6 +411,14 @@ macro_rules! op {
                 use $crate::op::MapDims as _;
                 $name { $($field: self.$field.map_dims(_f),)* }
             }
+            fn defined_symbols(&self) -> Vec<$crate::dim::Symbol> {
+                #[allow(unused_imports)]
+                use $crate::op::MapDims as _;
+                #[allow(unused_mut)]
+                let mut out = Vec::new();
+                $(self.$field.collect_defined(&mut out);)*
+                out
+            }
         }
     };
 }
@@ -408,6 +433,8 @@ pub trait OpSyntax: Sized {
     fn syntax_attrs(&self, out: &mut AttrWriter);
     /// The same op with its dims rewritten.
     fn with_dims(&self, f: &mut dyn FnMut(&Dim) -> Dim) -> Self;
+    /// See [`OpDef::defines`].
+    fn defined_symbols(&self) -> Vec<Symbol>;
 }
 
 /// Rewrites the dims inside an attribute; the identity for attributes without dims.
@@ -416,6 +443,17 @@ pub trait MapDims: Clone {
     fn map_dims(&self, f: &mut dyn FnMut(&Dim) -> Dim) -> Self {
         let _ = f;
         self.clone()
+    }
+
+    /// Adds the symbols that the attribute defines: itself, if it is a symbol.
+    fn collect_defined(&self, out: &mut Vec<Symbol>) {
+        let _ = out;
+    }
+}
+
+impl MapDims for Symbol {
+    fn collect_defined(&self, out: &mut Vec<Symbol>) {
+        out.push(self.clone());
     }
 }
 
@@ -429,18 +467,24 @@ impl<T: MapDims> MapDims for Vec<T> {
     fn map_dims(&self, f: &mut dyn FnMut(&Dim) -> Dim) -> Self {
         self.iter().map(|x| x.map_dims(f)).collect()
     }
+    fn collect_defined(&self, out: &mut Vec<Symbol>) {
+        self.iter().for_each(|x| x.collect_defined(out));
+    }
 }
 
 impl<T: MapDims> MapDims for Option<T> {
     fn map_dims(&self, f: &mut dyn FnMut(&Dim) -> Dim) -> Self {
         self.as_ref().map(|x| x.map_dims(f))
     }
+    fn collect_defined(&self, out: &mut Vec<Symbol>) {
+        self.iter().for_each(|x| x.collect_defined(out));
+    }
 }
 
 macro_rules! no_dims {
     ($($t:ty),* $(,)?) => { $(impl MapDims for $t {})* };
 }
-no_dims!(bool, i64, usize, u32, u64, String, DType, Tensor, crate::attr::FloatBits, crate::dim::Symbol);
+no_dims!(bool, i64, usize, u32, u64, String, DType, Tensor, crate::attr::FloatBits);
 
 /// The rules of an op declared with [`op!`](crate::op!). See [`OpDef`], which is made of these and the text form.
 pub trait OpRules: OpSyntax {
@@ -527,6 +571,7 @@ macro_rules! op_family {
                 fn map_dims(&self, f: &mut dyn FnMut(&$crate::dim::Dim) -> $crate::dim::Dim) -> $crate::op::Op {
                     $crate::op::OpSyntax::with_dims(self, f).into()
                 }
+                fn defines(&self) -> Vec<$crate::dim::Symbol> { $crate::op::OpSyntax::defined_symbols(self) }
             }
         )*
     };

@@ -132,8 +132,9 @@ pub fn eval_nested(g: &Graph, args: &[Value], cx: &EvalCx<'_>) -> Result<Vec<Val
     }
     let start: Vec<(ValueId, Value)> = g.inputs().iter().copied().zip(args.iter().cloned()).collect();
     let mut problems = Vec::new();
-    // Symbols of the surrounding graph stay visible, except that those of the nested graph's own inputs follow its arguments.
-    let own = g.input_symbols();
+    // Symbols of the surrounding graph stay visible, except those that the nested graph's inputs and nodes define anew.
+    let mut own = g.input_symbols();
+    own.extend(g.nodes().iter().flat_map(|n| n.op.def().defines()));
     let outer: DimBinding = cx.binding.iter().filter(|(s, _)| !own.contains(*s)).map(|(s, v)| (s.clone(), v)).collect();
     let mut binding = bind(g, &start, &outer, &mut problems)
         .filter(|_| problems.is_empty())

@@ -8,11 +8,17 @@ use crate::attr::{AttrReader, AttrWriter};
 use crate::op::{OpDef, OpFamily};
 use crate::tensor::Tensor;
 
+pub mod contraction;
+pub mod control;
 pub mod elementwise;
+pub mod neural;
 pub mod reduction;
 pub mod shape;
 
+pub use contraction::Contraction;
+pub use control::Control;
 pub use elementwise::Elementwise;
+pub use neural::Neural;
 pub use shape::ShapeOp;
 
 macro_rules! families {
@@ -52,6 +58,12 @@ families! {
     Elementwise,
     /// Views, constants and rearrangements.
     ShapeOp,
+    /// Products summed over shared axes.
+    Contraction,
+    /// Branches, loops and calls.
+    Control,
+    /// Composites of neural networks, which decompose into the other families.
+    Neural,
 }
 
 impl Op {

@@ -1,0 +1,193 @@
+//! Convolution.
+
+use super::number::{Accumulator, Number, accumulator, result_dtype, with_number};
+use super::product::add_matmul;
+use super::window::{self, Axis};
+use crate::builder::Builder;
+use crate::dim::{Constraint, Dim};
+use crate::dtype::DType;
+use crate::error::{IrError, OpError};
+use crate::eval::for_each_index;
+use crate::graph::ValueId;
+use crate::op;
+use crate::op::{EvalCx, InferCx, OpRules, arg};
+use crate::tensor::{Tensor, Value, checked_numel};
+
+op! {
+    /// Cross-correlation of `x[N, C, spatial…]` with kernels `w[O, C/groups, taps…]`, plus `bias[O]` if there.
+    pub struct Conv = "conv" {
+        /// Step of the window, per spatial axis.
+        pub strides: Vec<i64>,
+        /// Distance of taps.
+        pub dilations: Vec<i64>,
+        /// Zeros before the input; negative crops.
+        pub pad_low: Vec<Dim>,
+        /// Zeros after the input; negative crops.
+        pub pad_high: Vec<Dim>,
+        /// Distance of input cells, the gaps being zeros: 1 for plain convolution, the stride for a transposed one.
+        pub lhs_dilation: Vec<i64>,
+        /// Channels are split into this many groups, each convolved by itself.
+        pub groups: i64,
+        /// Whether there is a third operand, the bias.
+        pub has_bias: bool,
+    }
+}
+
+impl Conv {
+    fn convolve<T: Number>(
+        &self,
+        dtype: DType,
+        low: &[i64],
+        dims: &[usize],
+        x: &Tensor,
+        w: &Tensor,
+        bias: Option<&Tensor>,
+    ) -> Result<Tensor, OpError> {
+        let groups = self.groups.max(1) as usize;
+        let axes: Vec<Axis> = (0..self.strides.len())
+            .map(|i| Axis {
+                input: x.dims()[i + 2],
+                kernel: w.dims()[i + 2],
+                output: dims[i + 2],
+                stride: self.strides[i],
+                dilation: self.dilations[i],
+                low: low[i],
+                spread: self.lhs_dilation[i],
+            })
+            .collect();
+        let taps: Vec<usize> = axes.iter().map(|a| a.kernel).collect();
+        let cells: usize = axes.iter().map(|a| a.input).product();
+        let spots: usize = axes.iter().map(|a| a.output).product();
+        let (outs, ins) = (w.dims()[0] / groups, w.dims()[1]);
+        let k = ins * checked_numel(&taps)?;
+        let (xs, ws) = (T::widen(x), T::widen(w));
+        let mut out = vec![T::ZERO; checked_numel(dims)?];
+        if let Some(b) = bias {
+            let b = T::widen(b);
+            out.chunks_exact_mut(spots.max(1)).zip(b.iter().cycle()).for_each(|(o, &b)| o.fill(b));
+        }
+        if out.is_empty() || k == 0 {
+            return T::narrow(dtype, dims, out);
+        }
+        // Row (channel, tap) of the patch matrix holds what that tap sees at each output position.
+        let mut patches = vec![T::ZERO; checked_numel(&[k, spots])?];
+        for (block, sums) in out.chunks_exact_mut(outs * spots).enumerate() {
+            patches.fill(T::ZERO);
+            let mut rows = patches.chunks_exact_mut(spots);
+            for channel in 0..ins {
+                let plane = &xs[(block * ins + channel) * cells..][..cells];
+                for_each_index(&taps, |tap| {
+                    if let Some(row) = rows.next() {
+                        window::for_each_cell(&axes, tap, &mut |o, i| row[o] = plane[i]);
+                    }
+                });
+            }
+            let group = block % groups;
+            add_matmul(&ws[group * outs * k..][..outs * k], &patches, sums, k, spots);
+        }
+        T::narrow(dtype, dims, out)
+    }
+
+    fn output_dims(&self, cx: &EvalCx<'_>, x: &Tensor, w: &Tensor) -> Result<(Vec<i64>, Vec<usize>), OpError> {
+        let (low, high) = (window::pads(cx, &self.pad_low)?, window::pads(cx, &self.pad_high)?);
+        let mut dims = vec![x.dims()[0], w.dims()[0]];
+        for i in 0..self.strides.len() {
+            let (input, kernel) = (x.dims()[i + 2] as i64, w.dims()[i + 2] as i64);
+            let spread = if input == 0 { 0 } else { (input - 1) * self.lhs_dilation[i] + 1 };
+            let free = spread + low[i] + high[i] - ((kernel - 1) * self.dilations[i] + 1);
+            let n = free.div_euclid(self.strides[i]) + 1;
+            dims.push(usize::try_from(n).map_err(|_| {
+                OpError::new(format!("the kernel {w:?} does not fit into the padded input {x:?} on spatial axis {i}"))
+            })?);
+        }
+        Ok((low, dims))
+    }
+}
+
+impl OpRules for Conv {
+    fn infer(&self, cx: &mut InferCx<'_>) -> Result<(), OpError> {
+        cx.expect_operands(2 + usize::from(self.has_bias))?;
+        let (x, w) = (cx.tensor(0)?, cx.tensor(1)?);
+        let dtype = result_dtype(&[x.dtype, w.dtype], None)?;
+        let n = x
+            .shape
+            .rank()
+            .checked_sub(2)
+            .ok_or_else(|| OpError::new(format!("the input must have axes [N, C, spatial…], got {}", x.shape)))?;
+        if w.shape.rank() != x.shape.rank() {
+            return Err(OpError::new(format!("input {} and kernel {} must have as many axes", x.shape, w.shape)));
+        }
+        window::check_attributes(
+            n,
+            &[("strides", &self.strides), ("dilations", &self.dilations), ("lhs_dilation", &self.lhs_dilation)],
+            &[("pad_low", &self.pad_low), ("pad_high", &self.pad_high)],
+            self.groups,
+        )?;
+        cx.require_eq(
+            &x.shape[1],
+            &(&w.shape[1] * self.groups),
+            "channels of the input and of the kernel times groups",
+        )?;
+        if self.groups != 1 {
+            cx.require(Constraint::Divisible(w.shape[0].clone(), self.groups.into()), "output channels by groups")?;
+        }
+        if self.has_bias {
+            check_bias(cx, dtype, &w.shape[0])?;
+        }
+        let mut dims = vec![x.shape[0].clone(), w.shape[0].clone()];
+        for i in 0..n {
+            let padded = window::extent(&x.shape[i + 2], self.lhs_dilation[i]) + &self.pad_low[i] + &self.pad_high[i];
+            let kernel = window::extent(&w.shape[i + 2], self.dilations[i]);
+            dims.push(window::positions(cx, padded, kernel, self.strides[i])?);
+        }
+        cx.result(dtype, dims);
+        Ok(())
+    }
+
+    fn eval(&self, cx: &EvalCx<'_>, args: &[Value]) -> Result<Vec<Value>, OpError> {
+        let (x, w) = (arg(args, 0)?, arg(args, 1)?);
+        let bias = if self.has_bias { Some(arg(args, 2)?) } else { None };
+        let (low, dims) = self.output_dims(cx, x, w)?;
+        let dtype = x.dtype();
+        let out =
+            with_number!(accumulator(dtype, cx.options)?, T => self.convolve::<T>(dtype, &low, &dims, x, w, bias)?);
+        Ok(vec![out.into()])
+    }
+}
+
+/// Checks that operand 2 is a bias of one element for each of `channels`.
+pub(super) fn check_bias(cx: &mut InferCx<'_>, dtype: DType, channels: &Dim) -> Result<(), OpError> {
+    let b = cx.tensor(2)?;
+    if b.dtype != dtype || b.shape.rank() != 1 {
+        return Err(OpError::new(format!("the bias must be {dtype}[{channels}], got {b}")));
+    }
+    cx.require_eq(&b.shape[0], channels, "elements of the bias and output channels")
+}
+
+impl Builder {
+    /// Convolution with all attributes given; `bias` is optional.
+    #[allow(clippy::too_many_arguments)]
+    pub fn conv(
+        &mut self,
+        x: ValueId,
+        w: ValueId,
+        bias: Option<ValueId>,
+        strides: &[i64],
+        dilations: &[i64],
+        pad_low: &[Dim],
+        pad_high: &[Dim],
+        groups: i64,
+    ) -> Result<ValueId, IrError> {
+        let op = Conv {
+            strides: strides.to_vec(),
+            dilations: dilations.to_vec(),
+            pad_low: pad_low.to_vec(),
+            pad_high: pad_high.to_vec(),
+            lhs_dilation: vec![1; strides.len()],
+            groups,
+            has_bias: bias.is_some(),
+        };
+        let operands: Vec<ValueId> = [x, w].into_iter().chain(bias).collect();
+        self.op1(op, &operands)
+    }
+}
