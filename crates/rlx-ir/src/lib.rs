@@ -16,6 +16,7 @@ pub mod graph;
 pub mod op;
 pub mod ops;
 pub mod tensor;
+pub mod text;
 pub mod types;
 
 pub use builder::Builder;
