@@ -3,7 +3,7 @@
 //! The method of each op stands in the op's own file under `ops/`; here are only the general ones.
 
 use crate::dtype::DType;
-use crate::error::IrError;
+use crate::error::{IrError, NodeRef, OpError};
 use crate::graph::{Graph, Loc, NodeId, ValueId};
 use crate::op::Op;
 use crate::tensor::Tensor;
@@ -145,5 +145,35 @@ impl Builder {
     /// The dtype of a tensor.
     pub fn dtype(&self, v: ValueId) -> Result<DType, IrError> {
         Ok(self.tensor_type(v)?.dtype)
+    }
+
+    /// An error about an op that was asked for but could not be stated; it names the operands as the graph's own errors do.
+    pub fn refuse(&self, op: &str, operands: &[ValueId], error: impl Into<OpError>) -> IrError {
+        let operands = operands
+            .iter()
+            .map(|&v| match self.graph.get_value(v) {
+                Some(i) => format!("{}: {}", self.graph.value_name(v), i.ty),
+                None => format!("{v}: ?"),
+            })
+            .collect();
+        let node = NodeRef { op: op.into(), name: self.loc.name().map(Into::into), operands };
+        IrError::Op { node: Box::new(node), error: error.into() }
+    }
+
+    /// Resolves an axis of `x` that may count from the end.
+    pub fn axis(&self, op: &str, x: ValueId, axis: i64) -> Result<usize, IrError> {
+        let rank = self.tensor_type(x)?.shape.rank();
+        crate::types::normalize_axis(axis, rank)
+            .ok_or_else(|| self.refuse(op, &[x], OpError::new(format!("axis {axis} is out of range for rank {rank}"))))
+    }
+
+    /// Resolves axes of `x` that may count from the end, in ascending order; one named twice is an error.
+    pub fn axes(&self, op: &str, x: ValueId, axes: &[i64]) -> Result<Vec<usize>, IrError> {
+        let mut out = axes.iter().map(|&a| self.axis(op, x, a)).collect::<Result<Vec<_>, _>>()?;
+        out.sort_unstable();
+        if out.windows(2).any(|w| w[0] == w[1]) {
+            return Err(self.refuse(op, &[x], OpError::new(format!("axes {axes:?} name an axis twice"))));
+        }
+        Ok(out)
     }
 }

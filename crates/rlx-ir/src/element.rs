@@ -290,7 +290,8 @@ pub fn decode(dtype: DType, bytes: &[u8], n: usize) -> Elements {
     }
 }
 
-fn sub_byte(dtype: DType, bytes: &[u8], n: usize) -> impl Iterator<Item = u8> {
+/// Unpacks `n` sub-byte elements, a byte each.
+pub(crate) fn sub_byte(dtype: DType, bytes: &[u8], n: usize) -> impl Iterator<Item = u8> {
     let bits = dtype.bits();
     let per = 8 / bits;
     let mask = (1u8 << bits) - 1;
@@ -339,7 +340,8 @@ pub fn encode(dtype: DType, elements: &Elements) -> Vec<u8> {
     out
 }
 
-fn pack_sub_byte(dtype: DType, values: impl Iterator<Item = u8>, out: &mut Vec<u8>) {
+/// Packs sub-byte elements, the first in the low bits.
+pub(crate) fn pack_sub_byte(dtype: DType, values: impl Iterator<Item = u8>, out: &mut Vec<u8>) {
     let bits = dtype.bits();
     let per = 8 / bits;
     let mask = (1u8 << bits) - 1;

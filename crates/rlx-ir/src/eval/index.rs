@@ -2,6 +2,7 @@
 
 use crate::dtype::DType;
 use crate::error::OpError;
+use crate::eval::Raw;
 use crate::tensor::{Tensor, checked_numel};
 
 /// Strides of a row-major tensor, in elements.
@@ -46,38 +47,12 @@ pub fn gather_elements(x: &Tensor, dims: &[usize], mut at: impl FnMut(&[usize]) 
 
 /// A tensor of shape `dims` made of the operand's elements at linear positions.
 pub fn take_linear(x: &Tensor, dims: &[usize], positions: &[usize]) -> Result<Tensor, OpError> {
-    let outside = |i: usize| OpError::new(format!("element {i} of a tensor of {} was asked for", x.numel()));
-    if let Some(s) = x.strings() {
-        let out = positions.iter().map(|&i| s.get(i).cloned().ok_or_else(|| outside(i))).collect::<Result<_, _>>()?;
-        return Ok(Tensor::from_strings(dims, out)?);
+    let from = Raw::of(x);
+    let mut out = Raw::with_capacity(x.dtype(), positions.len());
+    for &i in positions {
+        out.extend(&from, i, 1)?;
     }
-    match x.dtype().size() {
-        Some(size) => {
-            let bytes = x.bytes();
-            let mut out = Vec::with_capacity(positions.len() * size);
-            for &i in positions {
-                out.extend_from_slice(bytes.get(i * size..(i + 1) * size).ok_or_else(|| outside(i))?);
-            }
-            Ok(Tensor::from_bytes(x.dtype(), dims, &out)?)
-        }
-        None => {
-            let e = x.elements();
-            let n = e.len();
-            let check = |i: usize| if i < n { Ok(i) } else { Err(outside(i)) };
-            let picked = match &e {
-                crate::element::Elements::Float(v) => crate::element::Elements::Float(
-                    positions.iter().map(|&i| check(i).map(|i| v[i])).collect::<Result<_, _>>()?,
-                ),
-                _ => {
-                    let v = e.ints().unwrap_or(&[]);
-                    crate::element::Elements::Int(
-                        positions.iter().map(|&i| check(i).map(|i| v[i])).collect::<Result<_, _>>()?,
-                    )
-                }
-            };
-            Ok(Tensor::from_elements(x.dtype(), dims, &picked)?)
-        }
-    }
+    out.finish(dims)
 }
 
 /// Integer elements of an index operand.

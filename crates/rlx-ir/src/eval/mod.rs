@@ -5,6 +5,8 @@
 
 mod elementwise;
 mod index;
+mod raw;
+mod strided;
 
 use std::collections::BTreeMap;
 
@@ -17,6 +19,8 @@ use crate::types::{Shape, Type};
 
 pub use elementwise::{broadcast_index, broadcast_sizes, elementwise};
 pub use index::{for_each_index, gather_elements, index_elements, row_major_strides, take_linear};
+pub use raw::Raw;
+pub use strided::{for_each_row, signed_strides, strided_positions, take_or_fill};
 
 /// How deep calls and nested graphs may go.
 pub const MAX_DEPTH: usize = 64;

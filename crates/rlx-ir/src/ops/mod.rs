@@ -12,13 +12,18 @@ pub mod contraction;
 pub mod control;
 pub mod elementwise;
 pub mod neural;
+pub mod indexing;
 pub mod reduction;
 pub mod shape;
+#[cfg(test)]
+mod testing;
 
 pub use contraction::Contraction;
 pub use control::Control;
 pub use elementwise::Elementwise;
 pub use neural::Neural;
+pub use indexing::Indexing;
+pub use reduction::Reduction;
 pub use shape::ShapeOp;
 
 macro_rules! families {
@@ -64,6 +69,10 @@ families! {
     Control,
     /// Composites of neural networks, which decompose into the other families.
     Neural,
+    /// Reductions, scans and windows.
+    Reduction,
+    /// Reading and writing at computed positions, sorting and selecting.
+    Indexing,
 }
 
 impl Op {

@@ -64,7 +64,8 @@ macro_rules! binary {
 type D = DType;
 type C = [f64; 2];
 
-fn min(x: f64, y: f64) -> f64 {
+/// The smaller; NaN if either is, −0 below +0.
+pub(crate) fn min(x: f64, y: f64) -> f64 {
     if x.is_nan() || y.is_nan() {
         f64::NAN
     } else if x == y {
@@ -75,7 +76,8 @@ fn min(x: f64, y: f64) -> f64 {
     }
 }
 
-fn max(x: f64, y: f64) -> f64 {
+/// The larger; NaN if either is, +0 above −0.
+pub(crate) fn max(x: f64, y: f64) -> f64 {
     -min(-x, -y)
 }
 

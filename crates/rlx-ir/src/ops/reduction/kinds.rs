@@ -3,13 +3,13 @@
 crate::attr_enum! {
     /// What a reduction does.
     pub enum ReduceKind {
-        /// Sum.
+        /// Sum; 0 of none.
         Sum = "sum",
-        /// Product.
+        /// Product; 1 of none.
         Prod = "prod",
-        /// Smallest; NaN if any is.
+        /// Smallest; NaN if any is; +∞ or the largest integer of none.
         Min = "min",
-        /// Largest; NaN if any is.
+        /// Largest; NaN if any is; −∞ or the smallest integer of none.
         Max = "max",
         /// True if any is true.
         Any = "any",
