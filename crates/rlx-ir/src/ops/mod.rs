@@ -11,8 +11,8 @@ use crate::tensor::Tensor;
 pub mod contraction;
 pub mod control;
 pub mod elementwise;
-pub mod neural;
 pub mod indexing;
+pub mod neural;
 pub mod reduction;
 pub mod shape;
 #[cfg(test)]
@@ -21,8 +21,8 @@ mod testing;
 pub use contraction::Contraction;
 pub use control::Control;
 pub use elementwise::Elementwise;
-pub use neural::Neural;
 pub use indexing::Indexing;
+pub use neural::Neural;
 pub use reduction::Reduction;
 pub use shape::ShapeOp;
 
