@@ -38,6 +38,8 @@ impl Simd for Avx2 {
     type I = __m256i;
     type M = __m256;
     const W: usize = 8;
+    const TILE_ROWS: usize = 6;
+    const TILE_VECTORS: usize = 2;
 
     #[inline(always)]
     fn vectorize<K: Kernel>(self, kernel: K) -> K::Output {
@@ -72,6 +74,10 @@ impl Simd for Avx2 {
     #[inline(always)]
     unsafe fn store_partial(self, p: *mut f32, v: __m256, n: usize) {
         unsafe { _mm256_maskstore_ps(p, self.tail(n), v) }
+    }
+    #[inline(always)]
+    fn prefetch(self, p: *const f32) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
     }
 
     #[inline(always)]

@@ -34,6 +34,8 @@ impl Simd for Avx512 {
     type I = __m512i;
     type M = __mmask16;
     const W: usize = 16;
+    const TILE_ROWS: usize = 14;
+    const TILE_VECTORS: usize = 2;
 
     #[inline(always)]
     fn vectorize<K: Kernel>(self, kernel: K) -> K::Output {
@@ -68,6 +70,10 @@ impl Simd for Avx512 {
     #[inline(always)]
     unsafe fn store_partial(self, p: *mut f32, v: __m512, n: usize) {
         unsafe { _mm512_mask_storeu_ps(p, self.tail(n), v) }
+    }
+    #[inline(always)]
+    fn prefetch(self, p: *const f32) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
     }
 
     #[inline(always)]

@@ -37,6 +37,10 @@ pub trait Simd: Copy + Send + Sync + 'static {
     type M: Copy;
     /// Number of lanes.
     const W: usize;
+    /// Rows of the GEMM register tile: with [`Self::TILE_VECTORS`] columns of vectors it fills the registers.
+    const TILE_ROWS: usize;
+    /// Vectors in a row of the GEMM register tile, at most [`MAX_TILE_VECTORS`].
+    const TILE_VECTORS: usize;
 
     /// Runs `kernel` in a function of its own that has this level's features.
     fn vectorize<K: Kernel>(self, kernel: K) -> K::Output;
@@ -61,6 +65,10 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `p` must be valid for writing `n` f32.
     unsafe fn store_partial(self, p: *mut f32, v: Self::F, n: usize);
+
+    /// Asks for the cache line at `p`, which need not be valid.
+    #[inline(always)]
+    fn prefetch(self, _p: *const f32) {}
 
     /// `a + b`.
     fn add(self, a: Self::F, b: Self::F) -> Self::F;
@@ -213,6 +221,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     }
 }
 
+/// The most vectors in a row of any level's GEMM register tile.
+pub const MAX_TILE_VECTORS: usize = 3;
 /// The most lanes that any level has.
 pub const MAX_W: usize = 16;
 

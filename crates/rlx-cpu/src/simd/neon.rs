@@ -24,6 +24,8 @@ impl Simd for Neon {
     type I = int32x4_t;
     type M = uint32x4_t;
     const W: usize = 4;
+    const TILE_ROWS: usize = 8;
+    const TILE_VECTORS: usize = 3;
 
     #[inline(never)]
     fn vectorize<K: Kernel>(self, kernel: K) -> K::Output {

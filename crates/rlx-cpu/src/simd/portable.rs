@@ -38,6 +38,8 @@ impl Simd for Portable {
     type I = I8;
     type M = M8;
     const W: usize = 8;
+    const TILE_ROWS: usize = 4;
+    const TILE_VECTORS: usize = 1;
 
     #[inline(never)]
     fn vectorize<K: Kernel>(self, kernel: K) -> K::Output {

@@ -1,0 +1,117 @@
+//! Prints the speed of f32 products at each level of this machine, as GFLOP/s and as a fraction of the peak that a loop
+//! of independent multiply-adds reaches. Samples are the best of many: the machine may be shared.
+//!
+//! `cargo run --release -p rlx-cpu --example gemm_peak [SECONDS_PER_ROW]`
+
+#![allow(clippy::print_stdout)]
+
+use rlx_cpu::gemm::{Activation, BOperand, Epilogue, GemmArgs, Strided, gemm, pack_b, packed_b_len};
+use rlx_cpu::simd::{Isa, Kernel, Simd, dispatch};
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+/// Twelve independent chains of multiply-adds; returns the number of floating-point operations.
+struct Peak {
+    steps: usize,
+}
+impl Kernel for Peak {
+    type Output = f64;
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> f64 {
+        let mut acc = [s.splat(1.0); 12];
+        let (a, b) = (s.splat(black_box(0.999)), s.splat(black_box(1e-3)));
+        for _ in 0..self.steps {
+            for v in &mut acc {
+                *v = s.mul_add(*v, a, b);
+            }
+        }
+        let mut sum = acc[0];
+        for v in acc {
+            sum = s.add(sum, v);
+        }
+        let mut out = [0.0f32; 16];
+        // SAFETY: sixteen elements hold the lanes of any level.
+        unsafe { s.store(out.as_mut_ptr(), sum) };
+        black_box(out);
+        (2 * 12 * S::W * self.steps) as f64
+    }
+}
+
+/// The best rate over about `budget`, in units of work a nanosecond.
+fn best(budget: Duration, mut run: impl FnMut() -> f64) -> f64 {
+    let start = Instant::now();
+    let mut best: f64 = 0.0;
+    while start.elapsed() < budget {
+        let t = Instant::now();
+        let work = run();
+        best = best.max(work / t.elapsed().as_nanos().max(1) as f64);
+    }
+    best
+}
+
+fn main() {
+    let seconds: f64 = std::env::args().nth(1).and_then(|s| s.parse().ok()).unwrap_or(0.5);
+    let budget = Duration::from_secs_f64(seconds.clamp(0.01, 60.0));
+    for isa in Isa::available() {
+        let peak = best(budget, || dispatch(isa, Peak { steps: 2000 }));
+        println!("{isa}: peak {peak:.1} GFLOP/s");
+        for (m, k, n) in [
+            (128, 384, 1536),
+            (16, 384, 384),
+            (128, 768, 3072),
+            (128, 3072, 768),
+            (1024, 1024, 1024),
+            (128, 64, 128),
+            (1, 4096, 4096),
+        ] {
+            row(isa, peak, budget, m, k, n);
+        }
+    }
+}
+
+fn row(isa: Isa, peak: f64, budget: Duration, m: usize, k: usize, n: usize) {
+    let fill = |len: usize| (0..len).map(|i| (i % 13) as f32 * 0.1 - 0.6).collect::<Vec<f32>>();
+    let (a, b, bias) = (fill(m * k), fill(k * n), fill(n));
+    let mut c = vec![0.0f32; m * n];
+    let source = Strided { data: b.as_ptr(), row: n as isize, col: 1 };
+    let transposed = Strided { data: b.as_ptr(), row: 1, col: k as isize };
+    // One spare line, so that panels can start at a multiple of 64 bytes as they do in a real arena.
+    let mut packed = vec![0.0f32; packed_b_len(isa, k, n).unwrap_or(0) + 16];
+    let skip = packed.as_ptr().align_offset(64).min(16);
+    let panels = packed[skip..].as_mut_ptr();
+    // SAFETY: source and destination have the lengths that the shapes ask for.
+    unsafe { pack_b(isa, source, k, n, panels) };
+    let menu = Epilogue {
+        bias: Some(Strided { data: bias.as_ptr(), row: 0, col: 1 }),
+        activation: Activation::Gelu,
+        ..Epilogue::default()
+    };
+    print!("  {m:>5} x {k:>4} x {n:>4}:");
+    for (name, operand, epilogue) in [
+        ("packed", BOperand::Packed(panels), Epilogue::default()),
+        ("+bias+gelu", BOperand::Packed(panels), menu),
+        ("on the fly", BOperand::Strided(source), Epilogue::default()),
+        ("transposed", BOperand::Strided(transposed), Epilogue::default()),
+    ] {
+        let args = GemmArgs {
+            m,
+            n,
+            k,
+            a: Strided { data: a.as_ptr(), row: k as isize, col: 1 },
+            b: operand,
+            c: c.as_mut_ptr(),
+            c_row: n as isize,
+            c_col: 1,
+            accumulate: false,
+            epilogue,
+        };
+        let mut scratch = vec![0.0f32; args.scratch_len(isa)];
+        let rate = best(budget, || {
+            // SAFETY: operands and result have the lengths that the shapes ask for.
+            unsafe { gemm(isa, &args, &mut scratch) };
+            (2 * m * k * n) as f64
+        });
+        print!("  {name} {rate:6.1} ({:3.0} %)", 100.0 * rate / peak);
+    }
+    println!();
+}

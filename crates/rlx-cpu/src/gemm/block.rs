@@ -1,0 +1,343 @@
+//! The loop nest over one block of C: packing, blocks of K, panels, row tiles, epilogue.
+//!
+//! ```text
+//! for columns (all, or as many as packed B may take of scratch)     pack B, if it is not
+//!   for rows (as many as stay in the second cache)                  pack A over all of K
+//!     for columns (as many as let a block of C stay there too)
+//!       for blocks of K
+//!         for panels, for row tiles                                 register tile; the last block of K: the menu
+//!       the epilogue's hook
+//! ```
+
+use super::epilogue::{ApplyMenu, OutputBlock};
+use super::microkernel::{self, Tile, panels_at_once};
+use super::pack::{pack_a, pack_panel, panel_width, row_tile};
+use super::{BOperand, GemmArgs, Strided, k_block};
+use crate::simd::{Isa, Kernel, MAX_TILE_VECTORS, MAX_W, Simd};
+use std::ops::Range;
+
+/// Rows of A packed at a time, a multiple of all tile heights' common sizes: 192 by 384 f32 are 288 KiB.
+const ROWS: usize = 192;
+/// Bound on packed A, in elements, where K is large.
+const A_LIMIT: usize = 1 << 20;
+/// Bound on B packed on the fly, in elements.
+const B_LIMIT: usize = 1 << 18;
+/// Columns of C worked on before the hook runs and the next block of A's rows begins.
+const COLS: usize = 384;
+/// Up to so many rows, a B with unit column stride is read where it is: packing would cost more than it saves.
+const DIRECT_ROWS: usize = 4;
+/// The alignment of packed operands, in elements.
+const ALIGN: usize = 16;
+
+/// How a product uses scratch. All sizes are in elements and multiples of [`ALIGN`].
+struct Plan {
+    /// Rows of A packed at a time.
+    rows: usize,
+    /// Columns of B packed at a time, whole panels; 0 where B is packed already.
+    b_cols: usize,
+    a_len: usize,
+    b_len: usize,
+    c_len: usize,
+}
+
+impl Plan {
+    fn new(nr: usize, args: &GemmArgs<'_>, m: usize, n: usize) -> Self {
+        let k = args.k.max(1);
+        let blocks = m.div_ceil(ROWS.min(A_LIMIT / k).max(1)).max(1);
+        // Even blocks, of whole tiles on the levels that have 6 rows.
+        let rows = m.div_ceil(blocks).next_multiple_of(6).min(m);
+        let b_cols = match args.b {
+            BOperand::Packed(_) => 0,
+            BOperand::Strided(_) => (B_LIMIT / k).next_multiple_of(nr).clamp(nr, n.next_multiple_of(nr).max(nr)),
+        };
+        let block_cols = COLS.next_multiple_of(nr).min(n);
+        Plan {
+            rows,
+            b_cols,
+            a_len: (rows * args.k).next_multiple_of(ALIGN),
+            b_len: (b_cols * args.k).next_multiple_of(ALIGN),
+            c_len: if args.c.is_null() { (rows * block_cols).next_multiple_of(ALIGN) } else { 0 },
+        }
+    }
+    fn len(&self) -> usize {
+        self.a_len + self.b_len + self.c_len + ALIGN
+    }
+}
+
+/// See [`GemmArgs::scratch_len`]: enough for the whole of C and for any part of it.
+pub(super) fn scratch_len(isa: Isa, args: &GemmArgs<'_>) -> usize {
+    let nr = panel_width(isa);
+    // A part with fewer rows may have larger even blocks, but never beyond the bounds.
+    let k = args.k.max(1);
+    let rows = (ROWS.min(A_LIMIT / k).max(1) + 6).min(args.m);
+    let whole = Plan::new(nr, args, args.m, args.n);
+    let c_len = if args.c.is_null() { rows * COLS.next_multiple_of(nr).min(args.n) } else { 0 };
+    (rows * args.k).next_multiple_of(ALIGN) + whole.b_len + c_len.next_multiple_of(ALIGN) + ALIGN
+}
+
+/// The scratch that one block of C uses.
+#[cfg(test)]
+pub(super) fn needed(isa: Isa, args: &GemmArgs<'_>, rows: Range<usize>, cols: Range<usize>) -> usize {
+    Plan::new(panel_width(isa), args, rows.len(), cols.len()).len()
+}
+
+/// One block of C: the kernel that `dispatch` runs.
+pub(super) struct Block<'a> {
+    args: &'a GemmArgs<'a>,
+    rows: Range<usize>,
+    cols: Range<usize>,
+    plan: Plan,
+    a: *mut f32,
+    b: *mut f32,
+    c: *mut f32,
+    hook_scratch: &'a mut [f32],
+}
+
+impl<'a> Block<'a> {
+    /// Divides the scratch.
+    ///
+    /// # Safety
+    /// The promise of [`GemmArgs`]; `rows` and `cols` lie within C.
+    pub(super) unsafe fn new(
+        isa: Isa,
+        args: &'a GemmArgs<'a>,
+        rows: Range<usize>,
+        cols: Range<usize>,
+        scratch: &'a mut [f32],
+    ) -> Self {
+        let plan = Plan::new(panel_width(isa), args, rows.len(), cols.len());
+        assert!(
+            scratch.len() >= plan.len(),
+            "a product needs {} elements of scratch, not {}",
+            plan.len(),
+            scratch.len()
+        );
+        let skip = scratch.as_ptr().align_offset(ALIGN * size_of::<f32>()).min(ALIGN);
+        let (_, rest) = scratch.split_at_mut(skip);
+        let (a, rest) = rest.split_at_mut(plan.a_len);
+        let (b, rest) = rest.split_at_mut(plan.b_len);
+        let (c, hook_scratch) = rest.split_at_mut(plan.c_len);
+        Block { args, rows, cols, a: a.as_mut_ptr(), b: b.as_mut_ptr(), c: c.as_mut_ptr(), plan, hook_scratch }
+    }
+}
+
+/// Panels of B from some column on.
+#[derive(Clone, Copy)]
+struct Panels {
+    data: *const f32,
+    /// From one k-step to the next.
+    step: isize,
+    /// From one panel to the next.
+    panel: isize,
+    /// B is read where it is; a last panel that is not whole was packed to its place in scratch.
+    in_place: bool,
+}
+
+/// Where a block of C is written: C itself or scratch.
+#[derive(Clone, Copy)]
+struct Out {
+    data: *mut f32,
+    row: isize,
+    col: isize,
+}
+
+impl Kernel for Block<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, s: S) {
+        let nr = S::W * S::TILE_VECTORS;
+        let args = self.args;
+        if self.rows.is_empty() || self.cols.is_empty() {
+            return;
+        }
+        let b_cols = if self.plan.b_cols == 0 { self.cols.len() } else { self.plan.b_cols };
+        let mut packed_rows = None;
+        for col in self.cols.clone().step_by(b_cols) {
+            let cols = col..self.cols.end.min(col + b_cols);
+            // SAFETY: the columns lie within C, hence within B.
+            let panels = unsafe { self.b_panels(nr, cols.clone()) };
+            for row in self.rows.clone().step_by(self.plan.rows) {
+                let rows = row..self.rows.end.min(row + self.plan.rows);
+                let a = if rows.len() == 1 && args.a.col == 1 {
+                    args.a.at(row, 0)
+                } else {
+                    if packed_rows != Some(row) {
+                        let from = Strided { data: args.a.at(row, 0), ..args.a };
+                        // SAFETY: the rows lie within A; the plan keeps room for them.
+                        unsafe { pack_a(from, rows.len(), args.k, S::TILE_ROWS, self.a) };
+                        packed_rows = Some(row);
+                    }
+                    self.a.cast_const()
+                };
+                let step = COLS.next_multiple_of(nr);
+                for c0 in cols.clone().step_by(step) {
+                    let part = c0..cols.end.min(c0 + step);
+                    // SAFETY: rows and columns lie within C, A is packed, `panels` covers the columns.
+                    unsafe { self.part(s, a, panels, cols.start, rows.clone(), part) };
+                }
+            }
+        }
+    }
+}
+
+impl Block<'_> {
+    /// The panels of some columns, packed here if they are not.
+    ///
+    /// # Safety
+    /// `cols` lies within B and starts at a panel's edge.
+    unsafe fn b_panels(&self, nr: usize, cols: Range<usize>) -> Panels {
+        let k = self.args.k;
+        let packed = Panels { data: self.b, step: nr as isize, panel: (k * nr) as isize, in_place: false };
+        match self.args.b {
+            BOperand::Packed(data) => Panels { data: data.wrapping_add(cols.start * k), ..packed },
+            BOperand::Strided(b) => {
+                let whole = cols.len() / nr;
+                let direct = self.rows.len() <= DIRECT_ROWS && b.col == 1;
+                // What is read in place needs no copy but for the last panel, if it is not a whole one.
+                let first = if direct { whole } else { 0 };
+                for j in first..cols.len().div_ceil(nr) {
+                    let c = cols.start + j * nr;
+                    let from = Strided { data: b.at(0, c), ..b };
+                    // SAFETY: the columns lie within B, the panel within the plan's part of scratch.
+                    unsafe { pack_panel(from, k, (cols.end - c).min(nr), nr, self.b.add(j * k * nr)) };
+                }
+                if direct {
+                    Panels { data: b.at(0, cols.start), step: b.row, panel: nr as isize, in_place: true }
+                } else {
+                    packed
+                }
+            }
+        }
+    }
+
+    /// One part of C over all of K, with its epilogue.
+    ///
+    /// # Safety
+    /// `a` holds the packed `rows`; `panels` starts at column `first` and covers `cols`; all lies within C.
+    #[inline(always)]
+    unsafe fn part<S: Simd>(
+        &mut self,
+        s: S,
+        a: *const f32,
+        panels: Panels,
+        first: usize,
+        rows: Range<usize>,
+        cols: Range<usize>,
+    ) {
+        let args = self.args;
+        let nr = S::W * S::TILE_VECTORS;
+        let out = if args.c.is_null() {
+            Out { data: self.c, row: cols.len() as isize, col: 1 }
+        } else {
+            let offset = rows.start as isize * args.c_row + cols.start as isize * args.c_col;
+            Out { data: args.c.wrapping_offset(offset), row: args.c_row, col: args.c_col }
+        };
+        let whole_end = cols.start + cols.len() / nr * nr;
+        let depth = k_block(args.k).max(1);
+        let mut k0 = 0;
+        loop {
+            let k = (args.k - k0).min(depth);
+            let last = k0 + k == args.k;
+            let mut c = cols.start;
+            while c < cols.end {
+                let j = (c - first) / nr;
+                // Several panels at a time only where all row tiles are that small, and all these panels whole.
+                let at_once = panels_at_once(rows.len());
+                let group = if c + at_once * nr <= whole_end && out.col == 1 { at_once } else { 1 };
+                let b = if panels.in_place && c >= whole_end {
+                    Panels { data: self.b.wrapping_add(j * args.k * nr), step: nr as isize, ..panels }
+                } else {
+                    Panels { data: panels.data.wrapping_offset(j as isize * panels.panel), ..panels }
+                };
+                let width = (cols.end - c).min(group * nr);
+                for t in 0..rows.len().div_ceil(S::TILE_ROWS) {
+                    let tile_rows = row_tile(rows.len(), S::TILE_ROWS, t);
+                    let to = Out {
+                        data: out
+                            .data
+                            .wrapping_offset(tile_rows.start as isize * out.row + (c - cols.start) as isize * out.col),
+                        ..out
+                    };
+                    let tile = Tile {
+                        k,
+                        a: a.wrapping_add(tile_rows.start * args.k + k0 * tile_rows.len()),
+                        b: b.data.wrapping_offset(k0 as isize * b.step),
+                        b_step: b.step,
+                        b_panel: b.panel,
+                        c: to.data,
+                        c_row: to.row,
+                        add: k0 > 0 || args.accumulate,
+                    };
+                    let menu = last && !args.epilogue.is_identity();
+                    let mut apply = ApplyMenu {
+                        epilogue: &args.epilogue,
+                        row: rows.start + tile_rows.start,
+                        col: c,
+                        rows: tile_rows.len(),
+                        cols: width,
+                        c: to.data,
+                        c_row: to.row,
+                    };
+                    // SAFETY: the tile lies within the packed operands and C; an edge goes through a buffer.
+                    unsafe {
+                        if to.col == 1 && width == group * nr {
+                            microkernel::run(s, tile_rows.len(), group, tile);
+                            if menu {
+                                s.vectorize(apply);
+                            }
+                        } else {
+                            let mut buffer = [0.0f32; MAX_TILE_ROWS * MAX_TILE_VECTORS * MAX_W];
+                            let data = buffer.as_mut_ptr();
+                            let edge = Tile { c: data, c_row: nr as isize, add: false, ..tile };
+                            microkernel::run(s, tile_rows.len(), 1, edge);
+                            if tile.add {
+                                each(tile_rows.len(), width, |r, j| *data.add(r * nr + j) += *to.at(r, j));
+                            }
+                            if menu {
+                                apply.c = data;
+                                apply.c_row = nr as isize;
+                                s.vectorize(apply);
+                            }
+                            each(tile_rows.len(), width, |r, j| *to.at(r, j) = *data.add(r * nr + j));
+                        }
+                    }
+                }
+                c += group * nr;
+            }
+            k0 += k;
+            if last {
+                break;
+            }
+        }
+        if let Some(hook) = args.epilogue.hook {
+            hook.run(OutputBlock {
+                rows,
+                cols,
+                data: out.data,
+                row_stride: out.row,
+                col_stride: out.col,
+                scratch: &mut *self.hook_scratch,
+            });
+        }
+    }
+}
+
+/// The greatest height of any level's register tile.
+const MAX_TILE_ROWS: usize = 14;
+
+impl Out {
+    #[inline(always)]
+    fn at(&self, r: usize, c: usize) -> *mut f32 {
+        self.data.wrapping_offset(r as isize * self.row + c as isize * self.col)
+    }
+}
+
+#[inline(always)]
+fn each(rows: usize, cols: usize, mut f: impl FnMut(usize, usize)) {
+    for r in 0..rows {
+        for c in 0..cols {
+            f(r, c);
+        }
+    }
+}

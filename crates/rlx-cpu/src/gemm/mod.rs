@@ -1,0 +1,133 @@
+//! Matrix multiplication: C = epilogue(A · B), and the pieces a caller needs to run it on threads.
+//!
+//! f32 runs on packed panels in the manner of BLIS: A and B are copied to panels that a register tile reads in order,
+//! the epilogue is applied to each tile of C while it is in the nearest cache. B is packed once for all
+//! ([`pack_b`]) where it is a weight, else on the fly. Other element types have plain blocked loops ([`typed`]).
+//!
+//! Invariants:
+//! - **Order of summation.** K is cut into blocks whose size depends on K alone ([`k_block`]). Within a block each
+//!   element of C is one chain of multiply-adds in ascending k, starting at zero; blocks are added in ascending order.
+//!   Every path (any tile size, packed or not, one row or many) keeps to this, so that a result depends on K and the
+//!   level only: not on M, N, the division into tasks, or the neighbours of a row or column.
+//! - **Padding never leaks.** Panels are padded with zeros; what padded lanes compute (0 · ∞ too) is dropped.
+//! - Nothing here allocates: scratch comes from the caller ([`GemmArgs::scratch_len`]).
+//! - Pointers are the caller's promise (see [`GemmArgs`]); strides are in elements and may be negative or zero for
+//!   what is only read.
+
+mod block;
+mod epilogue;
+mod microkernel;
+mod pack;
+mod tasks;
+pub mod typed;
+
+pub use epilogue::{Activation, Epilogue, OutputBlock, TileEpilogue};
+pub use pack::{pack_b, pack_b_panels, packed_b_len, panel_width};
+pub use tasks::{TaskGrid, gemm_tasks};
+
+use crate::simd::{Isa, dispatch};
+
+/// A matrix in memory: element (r, c) stands at `data + r · row + c · col`.
+#[derive(Clone, Copy, Debug)]
+pub struct Strided {
+    /// Element (0, 0).
+    pub data: *const f32,
+    /// Elements from one row to the next.
+    pub row: isize,
+    /// Elements from one column to the next.
+    pub col: isize,
+}
+
+impl Strided {
+    /// Where element (r, c) stands; the caller answers for its being inside the matrix.
+    #[inline(always)]
+    pub(crate) fn at(&self, r: usize, c: usize) -> *const f32 {
+        self.data.wrapping_offset(r as isize * self.row + c as isize * self.col)
+    }
+}
+
+/// The right operand.
+#[derive(Clone, Copy, Debug)]
+pub enum BOperand {
+    /// Panels that [`pack_b`] wrote at the same level, for the same K and N.
+    Packed(*const f32),
+    /// A matrix as it is, K by N.
+    Strided(Strided),
+}
+
+/// One product: A is `m` by `k`, B is `k` by `n`, C is `m` by `n`.
+///
+/// # Safety of use
+/// [`gemm`] and [`gemm_task`] require: every element of A, B, C and of the epilogue's operands that the shapes reach
+/// is valid; C overlaps nothing else that is read (for `C += …` use `accumulate`), and no two of its elements coincide.
+#[derive(Clone, Copy)]
+pub struct GemmArgs<'a> {
+    /// Rows of A and C.
+    pub m: usize,
+    /// Columns of B and C.
+    pub n: usize,
+    /// Columns of A, rows of B. With `k = 0` the product is zero, and C is still written.
+    pub k: usize,
+    /// The left operand.
+    pub a: Strided,
+    /// The right operand.
+    pub b: BOperand,
+    /// Element (0, 0) of the result. Null: the result goes to scratch block by block, and only the epilogue's hook
+    /// sees it (there must be one, and `accumulate` must be off).
+    pub c: *mut f32,
+    /// Elements from one row of C to the next.
+    pub c_row: isize,
+    /// Elements from one column of C to the next.
+    pub c_col: isize,
+    /// Adds what C held before to the product, before the epilogue.
+    pub accumulate: bool,
+    /// What happens to the product on its way to C.
+    pub epilogue: Epilogue<'a>,
+}
+
+// SAFETY: the pointers are only a description; whoever passes it to `gemm_task` promises their validity there, on
+// whichever thread that is, and that tasks of one grid write disjoint parts of C is `TaskGrid`'s invariant.
+unsafe impl Send for GemmArgs<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for GemmArgs<'_> {}
+
+impl GemmArgs<'_> {
+    /// The scratch that one call of [`gemm`], or each concurrent call of [`gemm_task`], needs. More may be given: the
+    /// rest is handed to the epilogue's hook.
+    pub fn scratch_len(&self, isa: Isa) -> usize {
+        block::scratch_len(isa, self)
+    }
+}
+
+/// Computes the whole product.
+///
+/// # Safety
+/// See [`GemmArgs`].
+pub unsafe fn gemm(isa: Isa, args: &GemmArgs<'_>, scratch: &mut [f32]) {
+    let rows = 0..args.m;
+    let cols = 0..args.n;
+    // SAFETY: the caller keeps GemmArgs' promise.
+    dispatch(isa, unsafe { block::Block::new(isa, args, rows, cols, scratch) });
+}
+
+/// Computes the part of C that belongs to task `task` of `grid`; the results of all tasks together equal [`gemm`]'s
+/// bit by bit.
+///
+/// # Safety
+/// See [`GemmArgs`]. `grid` must come from [`gemm_tasks`] with the same `isa`, `m` and `n`.
+pub unsafe fn gemm_task(isa: Isa, args: &GemmArgs<'_>, grid: &TaskGrid, task: usize, scratch: &mut [f32]) {
+    let (rows, cols) = grid.block(task);
+    // SAFETY: the caller keeps GemmArgs' promise, and the grid's blocks lie within m by n.
+    dispatch(isa, unsafe { block::Block::new(isa, args, rows, cols, scratch) });
+}
+
+/// The size of all blocks of K but the last, which may be smaller.
+pub(crate) fn k_block(k: usize) -> usize {
+    /// A panel of B of this depth leaves room for a panel of A in 32 KiB.
+    const LARGEST: usize = 384;
+    // Even blocks: a short last one would pay the reload of C for little work.
+    k.div_ceil(k.div_ceil(LARGEST).max(1)).next_multiple_of(4)
+}
+
+#[cfg(test)]
+mod tests;
