@@ -3,14 +3,22 @@
 //! A module travels HIR → MIR → LIR through one list of passes, whichever door it came in by; see [`pipeline`].
 #![forbid(unsafe_code)]
 
+pub mod dump;
 pub mod error;
 pub mod lir;
 pub mod options;
+pub mod pass;
+pub mod passes;
+pub mod pipeline;
 pub mod remark;
+pub mod report;
 pub mod rewrite;
 pub mod target;
 
 pub use error::{CompileError, InputProblem, LowerError, RunError};
 pub use options::{CompileOptions, Fusion, MatmulPrecision, Precision};
+pub use pass::{Pass, PassCx, Phase};
+pub use pipeline::{pass_names, run_pass, run_passes};
 pub use remark::{Remark, RemarkKind, Remarks};
+pub use report::{CompileReport, PassReport};
 pub use target::{Backend, Claims, ExecutableGraph, TargetModule};

@@ -1,7 +1,8 @@
 //! How passes change graphs: by building a new one from the old, node by node, so that an edit is whole or not at all.
 
+use rlx_ir::dim::ConstraintRecord;
 use rlx_ir::graph::Def;
-use rlx_ir::{Builder, Graph, IrError, Module, Node, NodeId, ValueId};
+use rlx_ir::{Builder, Graph, IrError, Module, Node, NodeId, Type, ValueId};
 
 /// A graph being rebuilt.
 pub struct Rewriter<'a> {
@@ -14,6 +15,11 @@ pub struct Rewriter<'a> {
 impl<'a> Rewriter<'a> {
     /// Starts a new graph with the old one's boundary: same inputs, parameters, states and bounds.
     pub fn new(old: &'a Graph) -> Result<Self, IrError> {
+        Self::with_types(old, &|ty| ty.clone())
+    }
+
+    /// Starts a new graph with the old one's boundary, its types replaced.
+    pub fn with_types(old: &'a Graph, ty: &dyn Fn(&Type) -> Type) -> Result<Self, IrError> {
         let mut g = Graph::new(old.name());
         *g.bounds_mut() = old.bounds().clone();
         let mut map = vec![None; old.num_values()];
@@ -23,16 +29,16 @@ impl<'a> Rewriter<'a> {
             let new = match info.def {
                 Def::Input(_) => {
                     let name = info.name.as_deref().unwrap_or_default();
-                    let new = g.add_input(name, info.ty.clone())?;
+                    let new = g.add_input(name, ty(&info.ty))?;
                     g.set_input_elems(new, info.elems.as_deref().map(<[_]>::to_vec));
                     new
                 }
                 Def::Param(n) => match old.params().get(n as usize) {
-                    Some(p) => g.add_param(&p.name, info.ty.clone(), p.default.clone())?,
+                    Some(p) => g.add_param(&p.name, ty(&info.ty), p.default.clone())?,
                     None => continue,
                 },
                 Def::State(n) => match old.states().get(n as usize) {
-                    Some(s) => g.add_state(&s.name, info.ty.clone(), s.init.clone())?,
+                    Some(s) => g.add_state(&s.name, ty(&info.ty), s.init.clone())?,
                     None => continue,
                 },
                 Def::Result(..) => continue,
@@ -74,6 +80,13 @@ impl<'a> Rewriter<'a> {
 
     /// Copies a node with its nested graphs as they are.
     pub fn copy(&mut self, node: &Node) -> Result<(), IrError> {
+        let operands = self.operands(node)?;
+        let known = |g: &Graph, v: ValueId| (g.ty(v).clone(), g.value(v).elems.clone());
+        if node.operands.iter().zip(&operands).all(|(&o, &n)| known(self.old, o) == known(self.b.graph(), n)) {
+            let id = self.b.graph_mut().add_copy(self.old, node, operands);
+            let results = self.b.graph().node(id).results.clone();
+            return self.replace(node, &results);
+        }
         self.copy_with_regions(node, node.regions.clone())
     }
 
@@ -102,7 +115,13 @@ impl<'a> Rewriter<'a> {
     }
 
     /// Declares outputs and state successors and gives the new graph.
-    pub fn finish(mut self) -> Result<Graph, IrError> {
+    pub fn finish(self) -> Result<Graph, IrError> {
+        let constraints = self.old.constraints();
+        self.finish_with(constraints)
+    }
+
+    /// [`finish`](Self::finish) with these constraints besides those that the new nodes recorded.
+    pub fn finish_with(mut self, constraints: &[ConstraintRecord]) -> Result<Graph, IrError> {
         for o in self.old.outputs() {
             let v = self.get(o.value)?;
             self.b.output(&o.name, v)?;
@@ -113,7 +132,7 @@ impl<'a> Rewriter<'a> {
                 self.b.graph_mut().set_state_next(i, v)?;
             }
         }
-        self.b.graph_mut().add_constraints(self.old.constraints());
+        self.b.graph_mut().add_constraints(constraints);
         Ok(self.b.finish())
     }
 }
@@ -153,4 +172,10 @@ pub fn map_module(m: &Module, f: &mut dyn FnMut(&Graph) -> Result<Graph, IrError
     let functions =
         m.functions.iter().map(|(n, g)| Ok((n.clone(), map_nested(g, f)?))).collect::<Result<_, IrError>>()?;
     Ok(Module { main: map_nested(&m.main, f)?, functions, stage: m.stage.clone() })
+}
+
+/// Applies a function, which visits nested graphs by itself, to functions and main.
+pub fn map_graphs(m: &Module, f: &mut dyn FnMut(&Graph) -> Result<Graph, IrError>) -> Result<Module, IrError> {
+    let functions = m.functions.iter().map(|(n, g)| Ok((n.clone(), f(g)?))).collect::<Result<_, IrError>>()?;
+    Ok(Module { main: f(&m.main)?, functions, stage: m.stage.clone() })
 }

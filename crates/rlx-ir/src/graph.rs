@@ -5,6 +5,8 @@
 //! everything they use as inputs: block arguments first, then what they capture from outside, which the node lists among its
 //! operands; so each graph stands alone and every pass works on it unchanged.
 
+mod edit;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -16,6 +18,8 @@ use crate::error::{IrError, NodeRef};
 use crate::op::{InferCx, Op, OperandInfo, ResultInfo};
 use crate::tensor::Tensor;
 use crate::types::{TensorType, Type};
+
+pub use edit::Restriction;
 
 /// A value of one graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

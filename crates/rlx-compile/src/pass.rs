@@ -1,0 +1,121 @@
+//! What a pass is, and what it works with.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use rlx_ir::{IrError, Loc, Module};
+
+use crate::options::CompileOptions;
+use crate::remark::{RemarkKind, Remarks};
+use crate::target::{Claims, Offender};
+
+/// A part of the pipeline, in order. Compilation can stop after each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// What the options say of sizes is applied.
+    Import,
+    /// Shape arithmetic is gone, constants are folded, what is double or dead is dropped.
+    Canonical,
+    /// What exporters broke up is whole again.
+    Recognise,
+    /// Only what the target claims is left.
+    Legalise,
+    /// What depends on parameters only stands in a module of its own.
+    Split,
+    /// Kernels over buffers.
+    Lower,
+}
+
+impl Phase {
+    /// All phases in order.
+    pub const ALL: [Phase; 6] =
+        [Phase::Import, Phase::Canonical, Phase::Recognise, Phase::Legalise, Phase::Split, Phase::Lower];
+
+    /// The name in options and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Phase::Import => "import",
+            Phase::Canonical => "canonical",
+            Phase::Recognise => "recognise",
+            Phase::Legalise => "legalise",
+            Phase::Split => "split",
+            Phase::Lower => "lower",
+        }
+    }
+}
+
+/// Why a pass gave no module.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PassError {
+    /// It met or made a graph that is not well formed.
+    Ir(IrError),
+    /// The target can neither run nor decompose these.
+    Unsupported {
+        /// The target.
+        target: String,
+        /// Every offending node, with why.
+        ops: Vec<Offender>,
+    },
+}
+
+impl From<IrError> for PassError {
+    fn from(e: IrError) -> Self {
+        PassError::Ir(e)
+    }
+}
+
+/// A pass: from one module to another that means the same.
+pub struct Pass {
+    /// Its name.
+    pub name: &'static str,
+    /// The phase it first stands in.
+    pub phase: Phase,
+    /// One line of documentation.
+    pub summary: &'static str,
+    /// The work.
+    pub run: fn(&Module, &PassCx<'_>) -> Result<Module, PassError>,
+}
+
+/// What a pass works with besides the module.
+pub struct PassCx<'a> {
+    /// Name of the pass at work.
+    pub pass: &'static str,
+    /// Options of the compilation.
+    pub options: &'a CompileOptions,
+    /// What the target takes; `None` where no target is known.
+    pub claims: Option<&'a Claims>,
+    remarks: Remarks,
+    counters: RefCell<BTreeMap<&'static str, u64>>,
+}
+
+impl<'a> PassCx<'a> {
+    /// A context for one run of a pass.
+    pub fn new(pass: &'static str, options: &'a CompileOptions, claims: Option<&'a Claims>) -> Self {
+        PassCx { pass, options, claims, remarks: Remarks::default(), counters: RefCell::default() }
+    }
+
+    /// Counts one application of a named rewrite.
+    pub fn count(&self, rewrite: &'static str) {
+        *self.counters.borrow_mut().entry(rewrite).or_default() += 1;
+    }
+
+    /// Remarks on something.
+    pub fn remark(&self, kind: RemarkKind, loc: &Loc, message: impl Into<String>) {
+        self.remarks.add(self.pass, kind, loc, message);
+    }
+
+    /// The remarks so far, leaving none.
+    pub fn take_remarks(&self) -> Vec<crate::remark::Remark> {
+        self.remarks.take()
+    }
+
+    /// How often each rewrite was applied, leaving nothing.
+    pub fn take_counters(&self) -> BTreeMap<&'static str, u64> {
+        self.counters.take()
+    }
+
+    /// How many rewrites were applied so far.
+    pub fn total(&self) -> u64 {
+        self.counters.borrow().values().sum()
+    }
+}

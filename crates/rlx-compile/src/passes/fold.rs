@@ -1,0 +1,117 @@
+//! Computes what is constant, by the evaluator: nodes all of whose operands are literals and whose results are small. Never what draws
+//! random numbers, and never parameters: what depends on those is the work of *prepare*.
+
+use std::collections::BTreeMap;
+
+use rlx_ir::error::OpError;
+use rlx_ir::op::{Effect, EvalCx, EvalOptions};
+use rlx_ir::ops::ShapeOp;
+use rlx_ir::{DimBinding, Graph, IrError, Module, Node, Op, Tensor, Type, Value, ValueId};
+
+use crate::pass::{Pass, PassCx, PassError, Phase};
+use crate::remark::RemarkKind;
+use crate::rewrite::{Rewriter, map_graphs};
+
+/// The pass.
+pub const PASS: Pass = Pass { name: "fold", phase: Phase::Canonical, summary: "computes what is constant", run };
+
+/// Results larger than this are not folded.
+const LIMIT_BYTES: usize = 64 << 10;
+/// Nodes that read more than this are not folded.
+const LIMIT_READ: usize = 1 << 20;
+
+fn run(m: &Module, cx: &PassCx<'_>) -> Result<Module, PassError> {
+    Ok(map_graphs(m, &mut |g| fold(g, &m.functions, cx))?)
+}
+
+fn fold(g: &Graph, functions: &BTreeMap<String, Graph>, cx: &PassCx<'_>) -> Result<Graph, IrError> {
+    let mut rw = Rewriter::new(g)?;
+    for node in g.nodes() {
+        rw.b.set_loc(node.loc.clone());
+        if let Some(values) = folded(&rw, node, functions, cx)? {
+            cx.count("node");
+            let results = values.into_iter().map(|t| rw.b.constant(t)).collect::<Result<Vec<_>, _>>()?;
+            rw.replace(node, &results)?;
+        } else if node.regions.is_empty() {
+            rw.copy(node)?;
+        } else {
+            let fold_region = |r: &Graph| {
+                let new = fold(r, functions, cx)?;
+                Ok(if new.same_boundary(r) { new } else { r.clone() })
+            };
+            let regions = node.regions.iter().map(fold_region).collect::<Result<Vec<_>, IrError>>()?;
+            rw.copy_with_regions(node, regions)?;
+        }
+    }
+    rw.finish()
+}
+
+/// The results of a node, if it is to be folded.
+fn folded(
+    rw: &Rewriter<'_>,
+    node: &Node,
+    functions: &BTreeMap<String, Graph>,
+    cx: &PassCx<'_>,
+) -> Result<Option<Vec<Tensor>>, IrError> {
+    // Loops may run long; a literal without operands is as small as it gets.
+    if node.operands.is_empty() || !node.regions.is_empty() || node.op.def().traits().effect != Effect::Pure {
+        return Ok(None);
+    }
+    if !node.op.def().defines().is_empty() || expands(rw, node)? {
+        return Ok(None);
+    }
+    let small = |ty: &Type| ty.as_tensor().and_then(size).is_some_and(|n| n <= LIMIT_BYTES);
+    if !node.results.iter().all(|&r| small(rw.old().ty(r))) {
+        return Ok(None);
+    }
+    let (mut args, mut read) = (Vec::with_capacity(node.operands.len()), 0usize);
+    for v in rw.operands(node)? {
+        let Some(t) = literal(rw.b.graph(), v, 0) else { return Ok(None) };
+        read = read.saturating_add(t.numel());
+        args.push(Value::from(t));
+    }
+    if read > LIMIT_READ {
+        return Ok(None);
+    }
+    match evaluate(&node.op, &args, functions) {
+        Ok(values) => Ok(values.into_iter().map(|v| v.as_tensor().cloned()).collect()),
+        Err(e) => {
+            cx.remark(RemarkKind::Missed, &node.loc, format!("not folded: `{}`: {e}", node.op.name()));
+            Ok(None)
+        }
+    }
+}
+
+/// True for a broadcast that makes more of its operand: it is cheaper as an index map than as data.
+fn expands(rw: &Rewriter<'_>, node: &Node) -> Result<bool, IrError> {
+    let is_broadcast = matches!(node.op, Op::ShapeOp(ShapeOp::BroadcastTo(_)));
+    Ok(is_broadcast && node.results.first().map(|&r| rw.old().ty(r)) != node.operands.first().map(|&v| rw.old().ty(v)))
+}
+
+fn size(t: &rlx_ir::TensorType) -> Option<usize> {
+    let numel = t.shape.as_static()?.iter().try_fold(1usize, |n, &d| n.checked_mul(d))?;
+    if t.dtype == rlx_ir::DType::Str { numel.checked_mul(8) } else { t.dtype.bytes_for(numel) }
+}
+
+fn evaluate(op: &Op, args: &[Value], functions: &BTreeMap<String, Graph>) -> Result<Vec<Value>, OpError> {
+    let binding = DimBinding::new();
+    let depth = rlx_ir::eval::MAX_DEPTH;
+    op.def().eval(&EvalCx { binding: &binding, options: EvalOptions::default(), regions: &[], functions, depth }, args)
+}
+
+/// The contents of a literal, also one that is kept as a rule: a range, sizes, a broadcast.
+pub fn literal(g: &Graph, v: ValueId, depth: usize) -> Option<Tensor> {
+    let (_, node) = g.def_node(v)?;
+    match &node.op {
+        Op::ShapeOp(ShapeOp::Constant(c)) => Some(c.value.clone()),
+        Op::ShapeOp(ShapeOp::FromDims(_) | ShapeOp::Iota(_) | ShapeOp::BroadcastTo(_)) if depth < 8 => {
+            if g.tensor_type(v).and_then(size)? > LIMIT_BYTES {
+                return None;
+            }
+            let args = node.operands.iter().map(|&o| literal(g, o, depth + 1).map(Value::from));
+            let args = args.collect::<Option<Vec<_>>>()?;
+            evaluate(&node.op, &args, &BTreeMap::new()).ok()?.first()?.as_tensor().cloned()
+        }
+        _ => None,
+    }
+}
