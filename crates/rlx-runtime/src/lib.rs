@@ -1,2 +1,23 @@
-//! rlx-runtime
+//! Sessions: the way from a graph to results on a device.
+//!
+//! A [`Session`] names a device and how to compile for it; it makes [`CompiledGraph`]s, which take inputs of any shape that fits.
+//! Devices come from a registry ([`register_backend`]) that other crates add to.
 #![forbid(unsafe_code)]
+
+mod boundary;
+mod compiled;
+mod error;
+mod inputs;
+mod registry;
+mod session;
+
+pub use compiled::{CompiledGraph, Outputs};
+pub use error::{Error, Result};
+pub use inputs::Input;
+pub use registry::{availability, backend_for, feature_compiled, is_available, register_backend, registered_devices};
+pub use rlx_compile::error::{CompileError, InputProblem, RunError};
+pub use rlx_compile::options::{CompileOptions, Fusion, MatmulPrecision, Precision};
+pub use rlx_compile::pipeline::CompileReport;
+pub use rlx_compile::target::{Backend, Claims, ExecStats, ExecutableGraph, KernelProfile, PortInfo, TargetModule, TensorMut, TensorRef};
+pub use rlx_driver::{Availability, Device};
+pub use session::{Session, SessionOptions};

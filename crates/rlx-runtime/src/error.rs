@@ -1,0 +1,26 @@
+//! Errors of sessions.
+
+use rlx_compile::error::{CompileError, RunError};
+use rlx_driver::Availability;
+use rlx_ir::IrError;
+
+/// Whatever stands between a graph and its results.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device cannot be used, and why.
+    #[error("[session-device] {0}")]
+    Unavailable(Availability),
+    /// The graph is not well formed.
+    #[error(transparent)]
+    Graph(#[from] IrError),
+    /// It could not be compiled.
+    #[error(transparent)]
+    Compile(#[from] CompileError),
+    /// It could not be run.
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
+/// The result of a session's functions.
+pub type Result<T> = std::result::Result<T, Error>;
