@@ -99,8 +99,8 @@ pub trait OpDef {
 
 /// Reads an op of a family from its mnemonic and attributes; `None` if the family has no such op.
 pub trait OpFamily: Sized {
-    /// Mnemonics of the family.
-    fn names() -> Vec<&'static str>;
+    /// Mnemonics of the family with what each op does.
+    fn docs() -> Vec<(&'static str, &'static str)>;
     /// Parses.
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<Result<Self, String>>;
 }
@@ -392,6 +392,8 @@ macro_rules! op {
         impl $name {
             /// The mnemonic in text form.
             pub const NAME: &'static str = $text;
+            /// What it does, for the operator table.
+            pub const DOC: &'static str = concat!($($doc, "\n"),+);
 
             /// Reads the attributes.
             pub fn parse_attrs(_attrs: &mut $crate::attr::AttrReader) -> Result<Self, String> {
@@ -401,7 +403,7 @@ macro_rules! op {
 
         impl $crate::op::OpSyntax for $name {
             fn syntax_name(&self) -> &'static str { $text }
-            fn syntax_doc(&self) -> &'static str { concat!($($doc, "\n"),+) }
+            fn syntax_doc(&self) -> &'static str { Self::DOC }
             fn syntax_attrs(&self, _out: &mut $crate::attr::AttrWriter) {
                 $(_out.put(stringify!($field), &self.$field);)*
             }
@@ -530,7 +532,7 @@ macro_rules! op_family {
         pub enum $family { $(#[doc = concat!("See [`", stringify!($op), "`].")] $op($op),)* }
 
         impl $crate::op::OpFamily for $family {
-            fn names() -> Vec<&'static str> { vec![$($op::NAME),*] }
+            fn docs() -> Vec<(&'static str, &'static str)> { vec![$(($op::NAME, $op::DOC)),*] }
             fn parse(name: &str, attrs: &mut $crate::attr::AttrReader) -> Option<Result<Self, String>> {
                 $(if name == $op::NAME { return Some($op::parse_attrs(attrs).map($family::$op)); })*
                 None

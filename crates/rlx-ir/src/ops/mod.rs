@@ -50,9 +50,9 @@ macro_rules! families {
                 Err(format!("unknown op `{name}`"))
             }
 
-            /// Mnemonics of all ops, by family.
-            pub fn families() -> Vec<(&'static str, Vec<&'static str>)> {
-                vec![$((stringify!($family), <$family as OpFamily>::names()),)*]
+            /// Mnemonics of all ops with what each does, by family.
+            pub fn families() -> Vec<(&'static str, Vec<(&'static str, &'static str)>)> {
+                vec![$((stringify!($family), <$family as OpFamily>::docs()),)*]
             }
         }
     };

@@ -232,12 +232,13 @@ fn real_part(complex: DType) -> DType {
 }
 
 impl OpFamily for Elementwise {
-    fn names() -> Vec<&'static str> {
-        let mut names: Vec<&'static str> = Unary::ALL.iter().map(|u| u.name()).collect();
-        names.extend(Binary::ALL.iter().map(|u| u.name()));
-        names.extend(Compare::ALL.iter().map(|u| u.name()));
-        names.extend(["select", "clamp", "convert"]);
-        names
+    fn docs() -> Vec<(&'static str, &'static str)> {
+        let others = [Elementwise::Select, Elementwise::Clamp, Elementwise::Convert { to: DType::F32, saturate: true }];
+        let all = (Unary::ALL.iter().map(|&u| Elementwise::Unary(u)))
+            .chain(Binary::ALL.iter().map(|&b| Elementwise::Binary(b)))
+            .chain(Compare::ALL.iter().map(|&c| Elementwise::Compare(c)))
+            .chain(others);
+        all.map(|e| (OpDef::name(&e), OpDef::doc(&e))).collect()
     }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<Result<Self, String>> {
