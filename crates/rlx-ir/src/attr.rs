@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dim::{Dim, Symbol};
 use crate::dtype::DType;
+use crate::types::Type;
 
 /// A float attribute: equal and hashed by bits, printed so that it reads back exactly.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -133,6 +134,35 @@ impl AttrValue for Symbol {
         let d = Dim::parse(text).map_err(|e| e.to_string())?;
         d.as_symbol().cloned().ok_or_else(|| format!("expected a symbol, found `{text}`"))
     }
+}
+
+/// As types are printed everywhere: `f32[n, 4]`, `seq<f32[n]>`, `opt<f32[n]>`.
+impl AttrValue for Type {
+    fn print(&self) -> String {
+        self.to_string()
+    }
+    fn parse(text: &str) -> Result<Self, String> {
+        parse_type(text, 0)
+    }
+}
+
+/// Deepest nesting of sequences and optionals that is read.
+const MAX_TYPE_NESTING: usize = 32;
+
+fn parse_type(text: &str, nesting: usize) -> Result<Type, String> {
+    let bad = || format!("expected a type like f32[n, 4], found `{}`", text.chars().take(60).collect::<String>());
+    if nesting > MAX_TYPE_NESTING {
+        return Err(format!("types nest deeper than {MAX_TYPE_NESTING} levels"));
+    }
+    for (open, wrap) in [("seq<", Type::Sequence as fn(Box<Type>) -> Type), ("opt<", Type::Optional)] {
+        if let Some(inner) = text.strip_prefix(open) {
+            let inner = inner.strip_suffix('>').ok_or_else(bad)?.trim();
+            return Ok(wrap(Box::new(parse_type(inner, nesting + 1)?)));
+        }
+    }
+    let (dtype, dims) = text.strip_suffix(']').and_then(|t| t.split_once('[')).ok_or_else(bad)?;
+    let dims = split_list(dims)?.into_iter().map(<Dim as AttrValue>::parse).collect::<Result<Vec<_>, _>>()?;
+    Ok(Type::tensor(<DType as AttrValue>::parse(dtype.trim())?, dims))
 }
 
 impl AttrValue for String {

@@ -483,6 +483,16 @@ impl<T: MapDims> MapDims for Option<T> {
     }
 }
 
+impl MapDims for Type {
+    fn map_dims(&self, f: &mut dyn FnMut(&Dim) -> Dim) -> Self {
+        match self {
+            Type::Tensor(t) => Type::tensor(t.dtype, t.shape.iter().map(f).collect::<Shape>()),
+            Type::Sequence(t) => Type::Sequence(Box::new(t.map_dims(f))),
+            Type::Optional(t) => Type::Optional(Box::new(t.map_dims(f))),
+        }
+    }
+}
+
 macro_rules! no_dims {
     ($($t:ty),* $(,)?) => { $(impl MapDims for $t {})* };
 }

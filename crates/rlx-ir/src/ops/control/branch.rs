@@ -7,7 +7,7 @@ use crate::dtype::DType;
 use crate::error::{IrError, OpError};
 use crate::graph::{Graph, ValueId};
 use crate::op;
-use crate::op::{EvalCx, InferCx, OpRules, arg};
+use crate::op::{EvalCx, InferCx, Op, OpRules, arg};
 use crate::tensor::Value;
 use crate::types::Type;
 
@@ -73,7 +73,7 @@ impl Builder {
     ) -> Result<Vec<ValueId>, IrError> {
         let operands: Vec<ValueId> = [cond].iter().chain(captures).copied().collect();
         let regions = vec![then, otherwise];
-        let need = self.probe(&operands, &regions, join)?;
+        let need = self.probe(&If { defines: Vec::new() }.into(), &operands, &regions, join)?;
         let defines = self.fresh_symbols("branch", need.iter().map(Seen::unknowns).sum());
         self.op_with_regions(If { defines }, &operands, regions)
     }
@@ -119,6 +119,7 @@ impl Builder {
     /// Runs a type rule of this family on values and regions.
     pub(super) fn probe<T>(
         &self,
+        op: &Op,
         operands: &[ValueId],
         regions: &[Graph],
         rule: impl FnOnce(&mut InferCx<'_>) -> Result<T, OpError>,
@@ -129,7 +130,7 @@ impl Builder {
         }
         let mut cx = InferCx::new(&infos, regions, self.graph().bounds(), "control");
         rule(&mut cx).map_err(|error| IrError::Op {
-            node: Box::new(self.graph().describe(&If { defines: Vec::new() }.into(), operands, self.loc())),
+            node: Box::new(self.graph().describe(op, operands, self.loc())),
             error,
         })
     }

@@ -2,13 +2,20 @@
 //! operands list the captures last.
 
 mod branch;
+mod call;
 mod region;
+mod repeat;
+mod scan;
+mod stack;
 
 pub use branch::If;
+pub use call::Call;
+pub use repeat::{Loop, LoopArgs, LoopStep};
+pub use scan::Scan;
 
 crate::op_family! {
     /// Branches, loops and calls.
-    pub enum Control { If }
+    pub enum Control { If, Loop, Scan, Call }
 }
 
 #[cfg(test)]
