@@ -3,17 +3,27 @@
 //! Evaluations compute in f64 and round once to the result's dtype.
 
 mod attention;
+mod batch_norm;
+mod group_norm;
 mod layer_norm;
+mod resize;
+mod rms_norm;
+mod rotary;
 mod rows;
 mod softmax;
 
 pub use attention::{Attention, AttnLayout, MaskKind};
+pub use batch_norm::BatchNorm;
+pub use group_norm::GroupNorm;
 pub use layer_norm::LayerNorm;
+pub use resize::{CoordMode, NearestMode, Resize, ResizeMode};
+pub use rms_norm::RmsNorm;
+pub use rotary::RotaryEmbedding;
 pub use softmax::Softmax;
 
 crate::op_family! {
     /// Composites of neural networks.
-    pub enum Neural { Softmax, LayerNorm, Attention }
+    pub enum Neural { Softmax, LayerNorm, RmsNorm, BatchNorm, GroupNorm, Attention, RotaryEmbedding, Resize }
 }
 
 #[cfg(test)]
