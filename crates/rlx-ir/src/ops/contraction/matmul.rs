@@ -1,9 +1,11 @@
 //! Matrix product with NumPy's rules for ranks, made of [`DotGeneral`](super::DotGeneral).
 
 use crate::builder::Builder;
+use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::IrError;
 use crate::graph::ValueId;
+use crate::types::Shape;
 
 impl Builder {
     /// `a @ b` as NumPy defines it: rank-1 operands are a row on the left and a column on the right, batch axes broadcast.
@@ -33,14 +35,27 @@ impl Builder {
             }
             return Ok(out);
         }
-        let (batch_a, batch_b) = (sa[..ra - 2].to_vec(), sb[..rb - 2].to_vec());
-        let (a, b) = if batch_a == batch_b {
-            (a, b)
-        } else {
-            return Err(IrError::Eval(format!("batches of {sa} and {sb} differ")));
-        };
+        let (a, b) = self.broadcast_batches(a, b)?;
         let n = ra.max(rb) - 2;
         let batch: Vec<usize> = (0..n).collect();
         self.dot_general(a, b, &batch, &batch, &[n + 1], &[n], accumulate)
+    }
+
+    /// The operands with equal batch axes: all but the last two broadcast against each other.
+    fn broadcast_batches(&mut self, a: ValueId, b: ValueId) -> Result<(ValueId, ValueId), IrError> {
+        let (sa, sb) = (self.shape(a)?, self.shape(b)?);
+        let (na, nb) = (sa.rank() - 2, sb.rank() - 2);
+        let n = na.max(nb);
+        let batch: Vec<Dim> = (0..n)
+            .map(|i| {
+                let dim = |s: &Shape, k: usize| (i + k).checked_sub(n).map_or(Dim::ONE, |i| s[i].clone());
+                dim(&sa, na).bcast(dim(&sb, nb))
+            })
+            .collect();
+        let mut expand = |x: ValueId, s: &Shape| {
+            let dims: Vec<Dim> = batch.iter().chain(&s[s.rank() - 2..]).cloned().collect();
+            if s.dims() == dims { Ok(x) } else { self.broadcast_to(x, dims) }
+        };
+        Ok((expand(a, &sa)?, expand(b, &sb)?))
     }
 }

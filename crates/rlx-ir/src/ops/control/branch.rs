@@ -129,10 +129,8 @@ impl Builder {
             infos.push(crate::op::OperandInfo { ty: self.ty(v)?, elems: self.graph().elems(v) });
         }
         let mut cx = InferCx::new(&infos, regions, self.graph().bounds(), "control");
-        rule(&mut cx).map_err(|error| IrError::Op {
-            node: Box::new(self.graph().describe(op, operands, self.loc())),
-            error,
-        })
+        rule(&mut cx)
+            .map_err(|error| IrError::Op { node: Box::new(self.graph().describe(op, operands, self.loc())), error })
     }
 
     /// Symbols that the graph does not use yet.

@@ -36,7 +36,12 @@ impl OpRules for Call {
 
 impl Builder {
     /// A call of a function whose results have these types.
-    pub fn call(&mut self, callee: &str, operands: &[ValueId], result_types: Vec<Type>) -> Result<Vec<ValueId>, IrError> {
+    pub fn call(
+        &mut self,
+        callee: &str,
+        operands: &[ValueId],
+        result_types: Vec<Type>,
+    ) -> Result<Vec<ValueId>, IrError> {
         self.op(Call { callee: callee.into(), result_types }, operands)
     }
 }

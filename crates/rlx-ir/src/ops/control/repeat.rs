@@ -143,8 +143,10 @@ fn check_alone(body: &Graph, s: &Symbol) -> Result<(), OpError> {
     }
     let n: usize = body.inputs().iter().map(|&v| uses(body.ty(v), s)).sum();
     if n > 1 {
-        return Err(OpError::new(format!("the size {s} changes from iteration to iteration, but {n} sizes of the body's inputs are tied to it"))
-            .hint("give the carried input a symbol of its own"));
+        return Err(OpError::new(format!(
+            "the size {s} changes from iteration to iteration, but {n} sizes of the body's inputs are tied to it"
+        ))
+        .hint("give the carried input a symbol of its own"));
     }
     Ok(())
 }

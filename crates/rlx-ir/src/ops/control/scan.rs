@@ -184,12 +184,7 @@ impl Builder {
         inits: &[ValueId],
         scanned: &[ValueId],
         captures: &[ValueId],
-        body: impl FnOnce(
-            &mut Builder,
-            &[ValueId],
-            &[ValueId],
-            &[ValueId],
-        ) -> Result<(Vec<ValueId>, Vec<ValueId>), IrError>,
+        body: impl FnOnce(&mut Builder, &[ValueId], &[ValueId], &[ValueId]) -> Result<(Vec<ValueId>, Vec<ValueId>), IrError>,
     ) -> Result<Vec<ValueId>, IrError> {
         let mut types = Vec::new();
         for &v in inits {

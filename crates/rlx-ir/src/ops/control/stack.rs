@@ -1,12 +1,12 @@
 //! Slices that iterations give, stacked into one tensor.
 
+use crate::DType;
 use crate::dim::DimBinding;
 use crate::error::OpError;
 use crate::eval::{Raw, gather_elements, row_major_strides};
 use crate::graph::{Graph, ValueId};
 use crate::op::EvalCx;
 use crate::tensor::{Tensor, Value};
-use crate::DType;
 
 /// Slices of one shape and dtype.
 #[derive(Clone, Default)]

@@ -85,12 +85,8 @@ impl Builder {
         groups: impl Into<Dim>,
         eps: f64,
     ) -> Result<ValueId, IrError> {
-        let op = GroupNorm {
-            groups: groups.into(),
-            eps: eps.into(),
-            has_scale: scale.is_some(),
-            has_bias: bias.is_some(),
-        };
+        let op =
+            GroupNorm { groups: groups.into(), eps: eps.into(), has_scale: scale.is_some(), has_bias: bias.is_some() };
         let operands: Vec<ValueId> = [x].into_iter().chain(scale).chain(bias).collect();
         self.op1(op, &operands)
     }

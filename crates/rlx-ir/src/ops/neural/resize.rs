@@ -148,7 +148,9 @@ impl OpRules for Resize {
         }
         let roi = [&self.roi_start, &self.roi_end];
         if self.coords == CoordMode::TfCropAndResize && roi.iter().any(|r| r.len() != rank) {
-            return Err(OpError::new(format!("tf_crop_and_resize needs roi_start and roi_end for each of the {rank} axes")));
+            return Err(OpError::new(format!(
+                "tf_crop_and_resize needs roi_start and roi_end for each of the {rank} axes"
+            )));
         }
         cx.result(t.dtype, self.sizes.clone());
         Ok(())

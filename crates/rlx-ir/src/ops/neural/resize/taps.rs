@@ -22,8 +22,7 @@ impl Taps {
 
     /// For each element of the resized axis.
     pub fn of_axis(op: &Resize, axis: usize, input: usize, output: usize) -> Vec<Taps> {
-        let scale =
-            op.scales.get(axis).copied().flatten().map_or_else(|| output as f64 / input as f64, FloatBits::get);
+        let scale = op.scales.get(axis).copied().flatten().map_or_else(|| output as f64 / input as f64, FloatBits::get);
         (0..output).map(|i| Taps::at(op, op.place(axis, i, input, output, scale), input, scale)).collect()
     }
 
@@ -61,11 +60,21 @@ impl Resize {
         let half_pixel = (i + 0.5) / scale - 0.5;
         match self.coords {
             CoordMode::HalfPixel => half_pixel,
-            CoordMode::PytorchHalfPixel => if stretched == 1.0 { -0.5 } else { half_pixel },
+            CoordMode::PytorchHalfPixel => {
+                if stretched == 1.0 {
+                    -0.5
+                } else {
+                    half_pixel
+                }
+            }
             CoordMode::HalfPixelSymmetric => input / 2.0 * (1.0 - output as f64 / stretched) + half_pixel,
             CoordMode::Asymmetric => i / scale,
             CoordMode::AlignCorners => {
-                if stretched == 1.0 { 0.0 } else { i * (input - 1.0) / (stretched - 1.0) }
+                if stretched == 1.0 {
+                    0.0
+                } else {
+                    i * (input - 1.0) / (stretched - 1.0)
+                }
             }
             CoordMode::TfCropAndResize => {
                 let (start, end) = self.region(axis);
