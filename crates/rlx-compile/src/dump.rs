@@ -15,11 +15,16 @@ pub struct Dumper {
 impl Dumper {
     /// Makes the folder.
     pub fn new(options: &CompileOptions) -> Result<Self, CompileError> {
+        Self::numbered_from(options, 0)
+    }
+
+    /// A dumper whose next file has this number.
+    pub fn numbered_from(options: &CompileOptions, number: usize) -> Result<Self, CompileError> {
         if let Some(dir) = &options.dump {
             std::fs::create_dir_all(dir)
                 .map_err(|e| CompileError::Dump(format!("cannot make folder {}: {e}", dir.display())))?;
         }
-        Ok(Dumper { dir: options.dump.clone(), number: 0 })
+        Ok(Dumper { dir: options.dump.clone(), number })
     }
 
     /// Writes a module.

@@ -18,7 +18,7 @@ pub mod target;
 pub use error::{CompileError, InputProblem, LowerError, RunError};
 pub use options::{CompileOptions, Fusion, MatmulPrecision, Precision};
 pub use pass::{Pass, PassCx, Phase};
-pub use pipeline::{pass_names, run_pass, run_passes};
+pub use pipeline::{Compiled, compile_module, pass_names, run_pass, run_passes};
 pub use remark::{Remark, RemarkKind, Remarks};
 pub use report::{CompileReport, PassReport};
 pub use target::{Backend, Claims, ExecutableGraph, TargetModule};

@@ -7,9 +7,9 @@ use rlx_ir::Module;
 use crate::error::CompileError;
 use crate::options::CompileOptions;
 use crate::pass::{Pass, PassCx, PassError, Phase};
-use crate::passes::{self, bind_dims, cse, dce, fold, legalise};
-use crate::report::{CompileReport, PassReport};
-use crate::target::Claims;
+use crate::passes::{self, bind_dims, canonicalise, cse, dce, fold, legalise, split};
+pub use crate::report::{CompileReport, PassReport};
+use crate::target::{Claims, InputStage, TargetModule};
 
 /// One place in the pipeline.
 pub struct Step {
@@ -41,9 +41,13 @@ use Phase::{Canonical, Import, Legalise};
 pub const PIPELINE: &[Step] = &[
     step(Import, &bind_dims::PASS, always),
     step(Canonical, &dce::PASS, dce),
+    step(Canonical, &canonicalise::PASS, folding),
     step(Canonical, &fold::PASS, folding),
     step(Canonical, &cse::PASS, folding),
     step(Legalise, &legalise::PASS, always),
+    step(Legalise, &canonicalise::PASS, folding),
+    step(Legalise, &fold::PASS, folding),
+    step(Legalise, &cse::PASS, folding),
     step(Legalise, &dce::PASS, dce),
 ];
 
@@ -100,29 +104,72 @@ pub fn run_passes(
     Ok((module, report))
 }
 
+/// A module compiled for a target, not yet by its backend.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    /// What the backend takes.
+    pub target: TargetModule,
+    /// What was done.
+    pub report: CompileReport,
+}
+
+/// Runs all phases.
+pub fn compile_module(module: &Module, claims: &Claims, options: &CompileOptions) -> Result<Compiled, CompileError> {
+    let (module, mut report) = run_passes(module.clone(), Some(claims), options, Phase::Legalise)?;
+    let mut dump = crate::dump::Dumper::numbered_from(options, report.passes.len() + 1)?;
+    let (prepare, main) = timed(&split::PASS, &module, Some(claims), options, &mut report, |cx| {
+        split::split(&module, cx).map_err(PassError::from)
+    })?;
+    if let Some(p) = &prepare {
+        dump.write("prepare", p)?;
+    }
+    dump.write("main", &main)?;
+    let target = match claims.stage {
+        InputStage::Mir => TargetModule::Mir { prepare, main },
+        InputStage::Lir => return Err(CompileError::Lir("this build has no lowering to kernels".into())),
+    };
+    Ok(Compiled { target, report })
+}
+
 fn apply(
     pass: &'static Pass,
     module: &Module,
     claims: Option<&Claims>,
     options: &CompileOptions,
 ) -> Result<(Module, PassReport), CompileError> {
+    let mut report = CompileReport::default();
+    let new = timed(pass, module, claims, options, &mut report, |cx| (pass.run)(module, cx))?;
+    verify(pass.name, &new, options)?;
+    let mut run = report.passes.remove(0);
+    run.nodes_after = count_nodes(&new);
+    Ok((new, run))
+}
+
+/// Runs a pass's work with a context of its own, and reports on it.
+fn timed<T>(
+    pass: &'static Pass,
+    module: &Module,
+    claims: Option<&Claims>,
+    options: &CompileOptions,
+    report: &mut CompileReport,
+    work: impl FnOnce(&PassCx<'_>) -> Result<T, PassError>,
+) -> Result<T, CompileError> {
     let cx = PassCx::new(pass.name, options, claims);
     let start = Instant::now();
-    let new = (pass.run)(module, &cx).map_err(|e| match e {
+    let made = work(&cx).map_err(|e| match e {
         PassError::Ir(source) => CompileError::Pass { pass: pass.name, source },
         PassError::Unsupported { target, ops } => CompileError::Unsupported { target, ops },
     })?;
-    let time = start.elapsed();
-    verify(pass.name, &new, options)?;
-    let report = PassReport {
+    let nodes = count_nodes(module);
+    report.add(PassReport {
         name: pass.name,
-        time,
-        nodes_before: count_nodes(module),
-        nodes_after: count_nodes(&new),
+        time: start.elapsed(),
+        nodes_before: nodes,
+        nodes_after: nodes,
         rewrites: cx.take_counters(),
         remarks: cx.take_remarks(),
-    };
-    Ok((new, report))
+    });
+    Ok(made)
 }
 
 fn verify(pass: &'static str, module: &Module, options: &CompileOptions) -> Result<(), CompileError> {

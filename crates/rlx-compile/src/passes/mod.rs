@@ -2,13 +2,16 @@
 //! [`pipeline`](crate::pipeline).
 
 pub mod bind_dims;
+pub mod canonicalise;
 pub mod cse;
 pub mod dce;
 pub mod fold;
 pub mod legalise;
 mod regions;
+pub mod split;
 
 use crate::pass::Pass;
 
 /// All passes, in the order in which the pipeline first runs them.
-pub const ALL: &[&Pass] = &[&bind_dims::PASS, &dce::PASS, &fold::PASS, &cse::PASS, &legalise::PASS];
+pub const ALL: &[&Pass] =
+    &[&bind_dims::PASS, &dce::PASS, &canonicalise::PASS, &fold::PASS, &cse::PASS, &legalise::PASS, &split::PASS];

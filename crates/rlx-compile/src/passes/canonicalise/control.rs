@@ -1,0 +1,109 @@
+//! Nodes with nested graphs: what is known of captures is carried inside, and a branch whose condition is known is taken.
+
+use rlx_ir::ops::{Control, ShapeOp};
+use rlx_ir::{Dim, Graph, IrError, Node, Op, Symbol, Type, ValueId};
+
+use super::super::bind_dims::{Substitution, substitute, substitute_op};
+use super::super::regions;
+use super::{Canon, Known, canonicalise};
+
+/// Larger literals are captured, not copied into nested graphs.
+const LIMIT_BYTES: usize = 1 << 10;
+
+/// Rebuilds a node with regions.
+pub fn visit(c: &mut Canon<'_, '_>, node: &Node) -> Result<(), IrError> {
+    let operands = c.rw.operands(node)?;
+    if let Op::Control(Control::If(_)) = &node.op
+        && let Some(taken) = condition(c, &operands)
+        && let Some(branch) = node.regions.get(usize::from(!taken))
+    {
+        c.cx.count("known branch");
+        let results = inline(c, branch, operands.get(1..).unwrap_or(&[]))?;
+        for (&old, &new) in node.results.iter().zip(&results) {
+            let (was, is) = (c.rw.old().ty(old).clone(), c.g().ty(new).clone());
+            resolve(&was, &is, &node.op.def().defines(), &mut c.gone);
+        }
+        return c.rw.replace(node, &results);
+    }
+    let captures = regions::captures(node);
+    let known: Vec<Known> = operands[operands.len() - captures..].iter().map(|&v| know(c, v)).collect();
+    let mut new = Vec::with_capacity(node.regions.len());
+    for region in &node.regions {
+        let region = if c.gone.is_empty() { region.clone() } else { substitute(region, &c.gone)? };
+        let mut inside = vec![Known::default(); region.inputs().len().saturating_sub(captures)];
+        inside.extend(known.iter().cloned());
+        let simpler = canonicalise(&region, &inside, c.cx)?;
+        // The node's type rule compares its regions: their results keep their types to the letter.
+        new.push(if simpler.same_boundary(&region) { simpler } else { region });
+    }
+    let op = substitute_op(&node.op, &c.gone);
+    let results = c.rw.b.op_with_regions(op, &operands, new)?;
+    c.rw.replace(node, &results)
+}
+
+fn condition(c: &Canon<'_, '_>, operands: &[ValueId]) -> Option<bool> {
+    let &cond = operands.first()?;
+    match c.g().elems(cond) {
+        Some([d]) => d.as_const().map(|v| v != 0),
+        _ => None,
+    }
+}
+
+fn know(c: &Canon<'_, '_>, v: ValueId) -> Known {
+    let literal = c.g().as_constant(v).filter(|t| t.bytes().len() <= LIMIT_BYTES).cloned();
+    Known { literal, elems: c.g().elems(v).map(<[Dim]>::to_vec) }
+}
+
+/// What symbols of a type stand for in another of the same form.
+fn resolve(was: &Type, is: &Type, among: &[Symbol], out: &mut Substitution) {
+    match (was, is) {
+        (Type::Tensor(a), Type::Tensor(b)) => {
+            for (d, e) in a.shape.iter().zip(b.shape.iter()) {
+                if let Some(s) = d.as_symbol().filter(|s| among.contains(s)) {
+                    out.entry(s.clone()).or_insert_with(|| e.clone());
+                }
+            }
+        }
+        (Type::Sequence(a), Type::Sequence(b)) | (Type::Optional(a), Type::Optional(b)) => resolve(a, b, among, out),
+        _ => {}
+    }
+}
+
+/// Appends the nodes of a region, its inputs being these values.
+fn inline(c: &mut Canon<'_, '_>, region: &Graph, args: &[ValueId]) -> Result<Vec<ValueId>, IrError> {
+    // Symbols of the region's inputs follow the arguments; those that its nodes define must be new here.
+    let mut map = Substitution::new();
+    for (&v, &arg) in region.inputs().iter().zip(args) {
+        let symbols: Vec<Symbol> = region.input_symbols().into_iter().collect();
+        let is = c.g().ty(arg).clone();
+        resolve(region.ty(v), &is, &symbols, &mut map);
+    }
+    map.retain(|s, d| d.as_symbol() != Some(s));
+    for (s, d) in &c.gone {
+        map.entry(s.clone()).or_insert_with(|| d.clone());
+    }
+    let region = if map.is_empty() { region.clone() } else { substitute(region, &map)? };
+    let mut values: Vec<Option<ValueId>> = vec![None; region.num_values()];
+    for (&v, &arg) in region.inputs().iter().zip(args) {
+        values[v.index()] = Some(arg);
+    }
+    let get = |values: &[Option<ValueId>], v: ValueId| {
+        let value = values.get(v.index()).copied().flatten();
+        value.ok_or_else(|| IrError::UnknownValue(v.index() as u32, region.name().into()))
+    };
+    for node in region.nodes() {
+        c.rw.b.set_loc(node.loc.clone());
+        let operands = node.operands.iter().map(|&v| get(&values, v)).collect::<Result<Vec<_>, _>>()?;
+        let plain = node.results.len() == 1 && node.regions.is_empty() && node.op.def().defines().is_empty();
+        let results = if plain && !matches!(node.op, Op::ShapeOp(ShapeOp::Constant(_))) {
+            vec![c.emit(node.op.clone(), &operands)?]
+        } else {
+            c.rw.b.op_with_regions(node.op.clone(), &operands, node.regions.clone())?
+        };
+        for (&r, v) in node.results.iter().zip(results) {
+            values[r.index()] = Some(v);
+        }
+    }
+    c.rw.b.graph_mut().add_constraints(region.constraints());
+    region.outputs().iter().map(|o| get(&values, o.value)).collect()
+}

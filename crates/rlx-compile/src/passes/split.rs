@@ -1,0 +1,225 @@
+//! Splits what depends on parameters only (*prepare*, run when they change) from the rest (*main*, run on every call).
+//!
+//! Prepared values become outputs `prepared:N` of prepare and parameters of the same names of main. A value larger than all it is made
+//! of stays in main (a dequantised weight, a broadcast, a range), and so does a mere view. Random numbers, states, data-dependent sizes
+//! and nodes with nested graphs are main's.
+
+use std::collections::BTreeSet;
+
+use rlx_ir::graph::Def;
+use rlx_ir::op::Effect;
+use rlx_ir::ops::ShapeOp;
+use rlx_ir::{Builder, DType, Dim, Graph, IrError, Module, Node, NodeId, Op, Symbol, TensorType, ValueId};
+
+use super::{dce, regions};
+use crate::pass::{Pass, PassCx, PassError, Phase};
+use crate::remark::RemarkKind;
+use crate::rewrite::Rewriter;
+
+/// The pass. It shows the prepare graph as a function of the module; the pipeline calls [`split`] itself.
+pub const PASS: Pass =
+    Pass { name: "split", phase: Phase::Split, summary: "splits off what depends on parameters only", run };
+
+/// Name of the prepare graph.
+const PREPARE: &str = "prepare";
+
+fn run(m: &Module, cx: &PassCx<'_>) -> Result<Module, PassError> {
+    let (prepare, mut main) = split(m, cx)?;
+    if let Some(p) = prepare {
+        main.functions.insert(PREPARE.into(), p.main);
+    }
+    Ok(main)
+}
+
+/// The prepare module, if there is anything to prepare, and the main module.
+pub fn split(m: &Module, cx: &PassCx<'_>) -> Result<(Option<Module>, Module), IrError> {
+    let g = &m.main;
+    let plan = Plan::of(g, cx);
+    if plan.prepared.is_empty() {
+        return Ok((None, m.clone()));
+    }
+    plan.prepared.iter().for_each(|_| cx.count("prepared value"));
+    let names = names(g, plan.prepared.len());
+    let prepare = dce::eliminate(&prepare_graph(g, &plan, &names)?)?;
+    let main = dce::eliminate(&main_graph(g, &plan, &names)?)?;
+    let of = |main: Graph| Module { main, ..m.clone() };
+    Ok((Some(of(prepare)), of(main)))
+}
+
+/// Names that no parameter has.
+fn names(g: &Graph, n: usize) -> Vec<String> {
+    let taken: BTreeSet<&str> = g.params().iter().map(|p| &*p.name).collect();
+    (0..).map(|i| format!("prepared:{i}")).filter(|n| !taken.contains(n.as_str())).take(n).collect()
+}
+
+fn prepare_graph(g: &Graph, plan: &Plan, names: &[String]) -> Result<Graph, IrError> {
+    let mut out = Graph::new(PREPARE);
+    *out.bounds_mut() = g.bounds().clone();
+    let mut map: Vec<Option<ValueId>> = vec![None; g.num_values()];
+    for p in g.params().iter().filter(|p| plan.leaves.contains(&p.value)) {
+        map[p.value.index()] = Some(out.add_param(&p.name, g.ty(p.value).clone(), p.default.clone())?);
+    }
+    let mut b = Builder::from_graph(out);
+    for id in g.node_ids().filter(|id| plan.in_prepare[id.index()]) {
+        let node = g.node(id);
+        let operands: Option<Vec<ValueId>> = node.operands.iter().map(|v| map[v.index()]).collect();
+        let operands = operands.ok_or_else(|| IrError::Eval(format!("`{}` reads what is not prepared", node.op)))?;
+        b.set_loc(node.loc.clone());
+        let results = b.op(node.op.clone(), &operands)?;
+        for (&old, new) in node.results.iter().zip(results) {
+            map[old.index()] = Some(new);
+            if let Some(name) = &g.value(old).name {
+                b.graph_mut().set_value_name(new, name);
+            }
+        }
+    }
+    for (&v, name) in plan.prepared.iter().zip(names) {
+        if let Some(new) = map[v.index()] {
+            b.output(name, new)?;
+        }
+    }
+    Ok(b.finish())
+}
+
+fn main_graph(g: &Graph, plan: &Plan, names: &[String]) -> Result<Graph, IrError> {
+    let mut rw = Rewriter::new(g)?;
+    for (&v, name) in plan.prepared.iter().zip(names) {
+        let new = rw.b.graph_mut().add_param(name, g.ty(v).clone(), None)?;
+        rw.set(v, new);
+    }
+    for id in g.node_ids().filter(|id| plan.in_main[id.index()]) {
+        rw.copy(g.node(id))?;
+    }
+    rw.finish()
+}
+
+/// What runs where.
+struct Plan {
+    in_main: Vec<bool>,
+    in_prepare: Vec<bool>,
+    /// Values that prepare hands to main, in order of definition.
+    prepared: Vec<ValueId>,
+    /// Parameters that prepare reads.
+    leaves: BTreeSet<ValueId>,
+}
+
+impl Plan {
+    fn of(g: &Graph, cx: &PassCx<'_>) -> Plan {
+        let n = g.nodes().len();
+        let mut plan =
+            Plan { in_main: vec![true; n], in_prepare: vec![false; n], prepared: Vec::new(), leaves: BTreeSet::new() };
+        if !cx.options.cache_param_invariant {
+            return plan;
+        }
+        let invariant = invariants(g);
+        let mut read_by_main = vec![false; g.num_values()];
+        for v in g.outputs().iter().map(|o| o.value).chain(g.states().iter().filter_map(|s| s.next)) {
+            read_by_main[v.index()] = true;
+        }
+        let mut read_by_prepare = vec![false; g.num_values()];
+        for id in g.node_ids().rev() {
+            let (i, node) = (id.index(), g.node(id));
+            let wanted: Vec<ValueId> = node.results.iter().copied().filter(|r| read_by_main[r.index()]).collect();
+            let prepares = invariant[i] && !wanted.is_empty() && worthwhile(g, id, &wanted, cx);
+            if prepares {
+                plan.prepared.extend(wanted.iter().rev());
+            }
+            plan.in_main[i] = !invariant[i] || (!wanted.is_empty() && !prepares);
+            plan.in_prepare[i] = prepares || node.results.iter().any(|r| read_by_prepare[r.index()]);
+            for &v in &node.operands {
+                read_by_main[v.index()] |= plan.in_main[i];
+                if plan.in_prepare[i] {
+                    read_by_prepare[v.index()] = true;
+                    if matches!(g.value(v).def, Def::Param(_)) {
+                        plan.leaves.insert(v);
+                    }
+                }
+            }
+        }
+        plan.prepared.reverse();
+        plan
+    }
+}
+
+/// For each node, whether its results depend on parameters and literals only, sizes included.
+fn invariants(g: &Graph) -> Vec<bool> {
+    let mut symbols = BTreeSet::new();
+    g.params().iter().for_each(|p| g.ty(p.value).collect_symbols(&mut symbols));
+    let mut values: Vec<bool> = g.value_ids().map(|v| matches!(g.value(v).def, Def::Param(_))).collect();
+    let mut nodes = Vec::with_capacity(g.nodes().len());
+    for node in g.nodes() {
+        let is = pure(node) && node.operands.iter().all(|v| values[v.index()]) && within(g, node, &symbols);
+        nodes.push(is);
+        node.results.iter().for_each(|r| values[r.index()] = is);
+    }
+    nodes
+}
+
+fn pure(node: &Node) -> bool {
+    let def = node.op.def();
+    let calls = matches!(node.op, Op::Control(_)) || !node.regions.is_empty();
+    def.traits().effect == Effect::Pure && def.defines().is_empty() && !calls
+}
+
+fn within(g: &Graph, node: &Node, symbols: &BTreeSet<Symbol>) -> bool {
+    let mut used = BTreeSet::new();
+    regions::collect_symbols(g, node, &mut used);
+    used.is_subset(symbols)
+}
+
+/// True for a view: main walks its operand's memory instead.
+fn is_view(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::ShapeOp(
+            ShapeOp::Reshape(_)
+                | ShapeOp::Transpose(_)
+                | ShapeOp::Slice(_)
+                | ShapeOp::Reverse(_)
+                | ShapeOp::BroadcastTo(_)
+        )
+    )
+}
+
+/// True if the results are worth keeping from call to call: more than views, and no larger than what they are made of.
+fn worthwhile(g: &Graph, id: NodeId, results: &[ValueId], cx: &PassCx<'_>) -> bool {
+    let (mut todo, mut seen) = (vec![id], BTreeSet::from([id]));
+    let (mut params, mut literals, mut views) = (BTreeSet::new(), BTreeSet::new(), true);
+    while let Some(at) = todo.pop() {
+        let node = g.node(at);
+        if node.op.as_constant().is_some() {
+            literals.extend(node.results.iter().copied());
+            continue;
+        }
+        views &= is_view(&node.op);
+        for &v in &node.operands {
+            match g.value(v).def {
+                Def::Result(n, _) if seen.insert(n) => todo.push(n),
+                Def::Param(_) => {
+                    params.insert(v);
+                }
+                _ => {}
+            }
+        }
+    }
+    if views {
+        return false;
+    }
+    let total = |vs: &mut dyn Iterator<Item = ValueId>| {
+        vs.map(|v| g.tensor_type(v).and_then(bits)).try_fold(Dim::ZERO, |sum, b| b.map(|b| sum + b))
+    };
+    let (size, sources) = (total(&mut results.iter().copied()), total(&mut params.iter().chain(&literals).copied()));
+    let fits = matches!((size, sources), (Some(a), Some(b)) if a.known_le_with(&b, g.bounds()) == Some(true));
+    if !fits && !params.is_empty() {
+        cx.remark(
+            RemarkKind::Missed,
+            &g.node(id).loc,
+            format!("not prepared: the result of `{}` is larger than what it is made of", g.node(id).op.name()),
+        );
+    }
+    fits
+}
+
+fn bits(t: &TensorType) -> Option<Dim> {
+    (t.dtype != DType::Str).then(|| t.shape.numel() * t.dtype.bits() as i64)
+}
