@@ -2,10 +2,12 @@
 //!
 //! Evaluations compute in f64 and round once to the result's dtype.
 
+mod activations;
 mod attention;
 mod batch_norm;
 mod group_norm;
 mod layer_norm;
+mod recurrent;
 mod resize;
 mod rms_norm;
 mod rotary;
@@ -16,6 +18,7 @@ pub use attention::{Attention, AttnLayout, MaskKind};
 pub use batch_norm::BatchNorm;
 pub use group_norm::GroupNorm;
 pub use layer_norm::LayerNorm;
+pub use recurrent::{CellActivation, CellFunction, Gru, Lstm, Rnn, RnnDirection};
 pub use resize::{CoordMode, NearestMode, Resize, ResizeMode};
 pub use rms_norm::RmsNorm;
 pub use rotary::RotaryEmbedding;
@@ -23,7 +26,7 @@ pub use softmax::Softmax;
 
 crate::op_family! {
     /// Composites of neural networks.
-    pub enum Neural { Softmax, LayerNorm, RmsNorm, BatchNorm, GroupNorm, Attention, RotaryEmbedding, Resize }
+    pub enum Neural { Softmax, LayerNorm, RmsNorm, BatchNorm, GroupNorm, Attention, RotaryEmbedding, Lstm, Gru, Rnn, Resize }
 }
 
 #[cfg(test)]
