@@ -1,0 +1,24 @@
+//! The subcommands.
+
+pub mod bench;
+pub mod bisect;
+pub mod compile;
+pub mod inspect;
+pub mod opt;
+pub mod run;
+pub mod verify;
+
+/// What a command gives.
+pub struct Outcome {
+    /// Its results, for stdout.
+    pub text: String,
+    /// False for a mismatch.
+    pub success: bool,
+}
+
+impl Outcome {
+    /// Results of a command that cannot mismatch.
+    pub fn ok(text: String) -> Self {
+        Outcome { text, success: true }
+    }
+}

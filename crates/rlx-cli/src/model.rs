@@ -1,0 +1,58 @@
+//! Loading a model of either kind, and compiling it.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rlx::runtime::Precision;
+use rlx::{CompileOptions, CompiledGraph, Device, Module, Session};
+
+use crate::args::ModelArgs;
+use crate::error::CliError;
+use crate::progress::Progress;
+
+/// A module as it was read.
+pub struct Loaded {
+    /// The module.
+    pub module: Module,
+    /// Time to read and import it.
+    pub time: Duration,
+}
+
+/// Reads a model; warnings go to stderr.
+pub fn load(path: &Path) -> Result<Loaded, CliError> {
+    let progress = Progress::start("loading");
+    let start = Instant::now();
+    let module = if path.extension().is_some_and(|e| e == "rlx") {
+        let text = std::fs::read_to_string(path).map_err(|e| CliError::File(path.to_path_buf(), e.to_string()))?;
+        rlx::ir::text::parse_module(&text).map_err(|e| CliError::Model(format!("{}: {e}", path.display())))?
+    } else {
+        if !path.is_file() {
+            return Err(CliError::File(path.to_path_buf(), "no such file".into()));
+        }
+        let imported = rlx::onnx::load(path, &rlx::onnx::ImportOptions::default())
+            .map_err(|e| CliError::Model(format!("{}: {e}", path.display())))?;
+        drop(progress);
+        imported.warnings.iter().for_each(|w| eprintln!("warning: {w}"));
+        imported.module
+    };
+    Ok(Loaded { module, time: start.elapsed() })
+}
+
+/// The options that the command line asks for.
+pub fn options(args: &ModelArgs) -> CompileOptions {
+    let o = CompileOptions::new().threads(args.threads).verify(false);
+    if args.no_opt { o.unoptimised() } else { o }
+}
+
+/// Compiles for the CPU.
+pub fn compile(module: &Module, args: &ModelArgs, precision: Precision) -> Result<(CompiledGraph, Duration), CliError> {
+    compile_with(module, options(args).precision(precision))
+}
+
+/// Compiles for the CPU with these options.
+pub fn compile_with(module: &Module, options: CompileOptions) -> Result<(CompiledGraph, Duration), CliError> {
+    let _progress = Progress::start("compiling");
+    let start = Instant::now();
+    let program = Session::with_options(Device::Cpu, options.clone())?.compile_module_with(module, &options)?;
+    Ok((program, start.elapsed()))
+}
