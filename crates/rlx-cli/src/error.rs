@@ -50,7 +50,9 @@ impl CliError {
 impl From<rlx::Error> for CliError {
     fn from(e: rlx::Error) -> Self {
         match &e {
-            rlx::Error::Compile(_) | rlx::Error::Graph(_) | rlx::Error::Unavailable(_) => CliError::Compile(e.to_string()),
+            rlx::Error::Compile(_) | rlx::Error::Graph(_) | rlx::Error::Unavailable(_) => {
+                CliError::Compile(e.to_string())
+            }
             rlx::Error::Run(rlx::RunError::Inputs(_)) => CliError::Inputs(e.to_string()),
             rlx::Error::Run(_) => CliError::Run(e.to_string()),
             _ => CliError::Other(e.to_string()),

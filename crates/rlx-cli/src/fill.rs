@@ -35,16 +35,32 @@ pub fn ports(module: &Module) -> Vec<(String, Option<TensorType>, ValueId)> {
         .collect()
 }
 
+type Ports = [(String, Option<TensorType>, ValueId)];
+
+fn check_name(ports: &Ports, name: &str) -> Result<(), CliError> {
+    if ports.iter().any(|p| p.0 == name) {
+        return Ok(());
+    }
+    let names: Vec<&str> = ports.iter().map(|p| p.0.as_str()).collect();
+    Err(CliError::Inputs(format!("the model has no input `{name}`; its inputs are: {}", names.join(", "))))
+}
+
+/// Shapes given on the command line, by input.
+pub fn shapes(module: &Module, texts: &[String]) -> Result<BTreeMap<String, Vec<usize>>, CliError> {
+    let ports = ports(module);
+    let mut out = BTreeMap::new();
+    for text in texts {
+        let (name, dims) = pair("shape", text)?;
+        check_name(&ports, name)?;
+        out.insert(name.into(), shape(dims)?);
+    }
+    Ok(out)
+}
+
 /// One tensor for each input, in order: from files where given, else filled.
 pub fn inputs(module: &Module, args: &InputArgs) -> Result<Vec<(String, Tensor)>, CliError> {
     let ports = ports(module);
-    let names: Vec<&str> = ports.iter().map(|p| p.0.as_str()).collect();
-    let known = |name: &str| -> Result<(), CliError> {
-        if names.contains(&name) {
-            return Ok(());
-        }
-        Err(CliError::Inputs(format!("the model has no input `{name}`; its inputs are: {}", names.join(", "))))
-    };
+    let known = |name: &str| check_name(&ports, name);
     let mut given: BTreeMap<String, Tensor> = BTreeMap::new();
     if let Some(path) = &args.archive {
         for (name, t) in npz::read_npz(path)? {
@@ -61,12 +77,7 @@ pub fn inputs(module: &Module, args: &InputArgs) -> Result<Vec<(String, Tensor)>
         known(name)?;
         given.insert(name.into(), npz::read_npy(&PathBuf::from(path))?);
     }
-    let mut shapes: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-    for text in &args.shapes {
-        let (name, dims) = pair("shape", text)?;
-        known(name)?;
-        shapes.insert(name.into(), shape(dims)?);
-    }
+    let shapes = shapes(module, &args.shapes)?;
     let binding = binding(module, &given, &shapes, &args.dims)?;
     let mut out = Vec::new();
     let mut open = Vec::new();
@@ -83,18 +94,31 @@ pub fn inputs(module: &Module, args: &InputArgs) -> Result<Vec<(String, Tensor)>
             None => ty.shape.eval(&binding).ok().and_then(|v| v.into_iter().map(|d| usize::try_from(d).ok()).collect()),
         };
         match dims {
-            Some(dims) => out.push((name.clone(), filled(ty.dtype, &dims, args.fill, args.seed.wrapping_add(i as u64))?)),
-            None => open.push(format!("--shape {name}={}   (it is {ty})", ty.shape.iter().map(ToString::to_string).collect::<Vec<_>>().join("x"))),
+            Some(dims) => {
+                out.push((name.clone(), filled(ty.dtype, &dims, args.fill, args.seed.wrapping_add(i as u64))?))
+            }
+            None => open.push(format!(
+                "--shape {name}={}   (it is {ty})",
+                ty.shape.iter().map(ToString::to_string).collect::<Vec<_>>().join("x")
+            )),
         }
     }
     if !open.is_empty() {
-        return Err(CliError::Inputs(format!("the sizes of some inputs are open; give them, or a file:\n  {}", open.join("\n  "))));
+        return Err(CliError::Inputs(format!(
+            "the sizes of some inputs are open; give them, or a file:\n  {}",
+            open.join("\n  ")
+        )));
     }
     Ok(out)
 }
 
 /// Sizes of symbols from what is given.
-pub fn binding(module: &Module, given: &BTreeMap<String, Tensor>, shapes: &BTreeMap<String, Vec<usize>>, dims: &[String]) -> Result<DimBinding, CliError> {
+pub fn binding(
+    module: &Module,
+    given: &BTreeMap<String, Tensor>,
+    shapes: &BTreeMap<String, Vec<usize>>,
+    dims: &[String],
+) -> Result<DimBinding, CliError> {
     let mut start = DimBinding::new();
     let symbols = module.main.input_symbols();
     for text in dims {
@@ -102,14 +126,19 @@ pub fn binding(module: &Module, given: &BTreeMap<String, Tensor>, shapes: &BTree
         let size = size.parse::<i64>().map_err(|_| CliError::Usage(format!("--dim {text}: `{size}` is not a size")))?;
         if !symbols.iter().any(|s| s.name() == name) {
             let all: Vec<&str> = symbols.iter().map(|s| s.name()).collect();
-            return Err(CliError::Inputs(format!("the model has no symbol `{name}`; its symbols are: {}", all.join(", "))));
+            return Err(CliError::Inputs(format!(
+                "the model has no symbol `{name}`; its symbols are: {}",
+                all.join(", ")
+            )));
         }
         start.set(name, size);
     }
     let mut equations = Vec::new();
     for (name, ty, _) in ports(module) {
         let Some(ty) = ty else { continue };
-        let Some(sizes) = given.get(&name).map(|t| t.dims().to_vec()).or_else(|| shapes.get(&name).cloned()) else { continue };
+        let Some(sizes) = given.get(&name).map(|t| t.dims().to_vec()).or_else(|| shapes.get(&name).cloned()) else {
+            continue;
+        };
         if sizes.len() != ty.shape.rank() {
             return Err(CliError::Inputs(format!("input `{name}` must be {ty}, got shape {sizes:?}")));
         }

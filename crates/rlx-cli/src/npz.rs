@@ -46,8 +46,12 @@ pub fn read_npz(path: &Path) -> Result<Vec<(String, Tensor)>, CliError> {
 
 fn parse_npy(bytes: &[u8]) -> Result<Tensor, String> {
     let npy = NpyFile::new(Cursor::new(bytes)).map_err(|e| format!("not a .npy file: {e}"))?;
-    let dims =
-        npy.shape().iter().map(|&d| usize::try_from(d)).collect::<Result<Vec<_>, _>>().map_err(|_| "a size is too large".to_string())?;
+    let dims = npy
+        .shape()
+        .iter()
+        .map(|&d| usize::try_from(d))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|_| "a size is too large".to_string())?;
     let fortran = npy.order() == npyz::Order::Fortran;
     let NpyType::Plain(t) = npy.dtype() else { return Err("structured arrays are not supported".into()) };
     let big = t.endianness() == npyz::Endianness::Big;
@@ -70,7 +74,10 @@ fn parse_npy(bytes: &[u8]) -> Result<Tensor, String> {
     };
     let size = dtype.size().unwrap_or(1);
     let n = rlx::ir::tensor::checked_numel(&dims).map_err(|e| e.to_string())?;
-    let start = bytes.len().checked_sub(n * size).ok_or_else(|| format!("needs {} bytes of data, the file has fewer", n * size))?;
+    let start = bytes
+        .len()
+        .checked_sub(n * size)
+        .ok_or_else(|| format!("needs {} bytes of data, the file has fewer", n * size))?;
     let mut data = bytes.get(start..).unwrap_or(&[]).to_vec();
     if big {
         let unit = if dtype.is_complex() { size / 2 } else { size };
@@ -81,7 +88,8 @@ fn parse_npy(bytes: &[u8]) -> Result<Tensor, String> {
         let t = Tensor::from_bytes(dtype, &reversed, &data).map_err(|e| e.to_string())?;
         let strides = rlx::ir::eval::row_major_strides(&reversed);
         let strides: Vec<usize> = strides.into_iter().rev().collect();
-        return rlx::ir::eval::gather_elements(&t, &dims, |i| i.iter().zip(&strides).map(|(i, s)| i * s).sum()).map_err(|e| e.to_string());
+        return rlx::ir::eval::gather_elements(&t, &dims, |i| i.iter().zip(&strides).map(|(i, s)| i * s).sum())
+            .map_err(|e| e.to_string());
     }
     Tensor::from_bytes(dtype, &dims, &data).map_err(|e| e.to_string())
 }
@@ -138,7 +146,8 @@ pub fn write_npz(path: &Path, arrays: &[(String, &Tensor)]) -> Result<(), CliErr
     let fail = |why: String| CliError::Output(path.to_path_buf(), why);
     let file = File::create(path).map_err(|e| fail(e.to_string()))?;
     let mut archive = zip::ZipWriter::new(file);
-    let options = zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored).large_file(true);
+    let options =
+        zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored).large_file(true);
     for (name, t) in arrays {
         archive.start_file(format!("{name}.npy"), options).map_err(|e| fail(e.to_string()))?;
         let bytes = npy_bytes(t).map_err(|e| fail(format!("array `{name}`: {e}")))?;

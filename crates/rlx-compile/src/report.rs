@@ -28,6 +28,8 @@ pub struct PassReport {
 pub struct CompileReport {
     /// The runs.
     pub passes: Vec<PassReport>,
+    /// Kernels of the main program by kind, those of nested programs included; empty for targets that take graphs.
+    pub kernels: Vec<(String, usize)>,
 }
 
 impl CompileReport {

@@ -88,6 +88,12 @@ pub trait OpDef {
         None
     }
 
+    /// Arithmetic operations of one application (a multiply-add is two), for reports.
+    fn work(&self, operands: &[TensorType], results: &[TensorType]) -> Dim {
+        let _ = operands;
+        Dim::sum(results.iter().map(|t| t.shape.numel()))
+    }
+
     /// Dims inside attributes are rewritten with `f` (substitution of symbols); ops without dims return themselves.
     fn map_dims(&self, f: &mut dyn FnMut(&Dim) -> Dim) -> Op;
 
@@ -522,6 +528,10 @@ pub trait OpRules: OpSyntax {
     ) -> Rule<Vec<Option<ValueId>>> {
         None
     }
+    /// See [`OpDef::work`].
+    fn work(&self, _operands: &[TensorType], results: &[TensorType]) -> Dim {
+        Dim::sum(results.iter().map(|t| t.shape.numel()))
+    }
     /// See [`OpDef::batch`].
     fn batch(
         &self,
@@ -571,6 +581,9 @@ macro_rules! op_family {
                     $crate::op::OpRules::eval(self, cx, args)
                 }
                 fn traits(&self) -> $crate::op::OpTraits { $crate::op::OpRules::traits(self) }
+                fn work(&self, operands: &[$crate::types::TensorType], results: &[$crate::types::TensorType]) -> $crate::dim::Dim {
+                    $crate::op::OpRules::work(self, operands, results)
+                }
                 fn decompose(&self, b: &mut $crate::builder::Builder, args: &[$crate::graph::ValueId]) -> $crate::op::Rule<Vec<$crate::graph::ValueId>> {
                     $crate::op::OpRules::decompose(self, b, args)
                 }

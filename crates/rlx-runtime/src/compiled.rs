@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rlx_compile::CompileReport;
 use rlx_compile::error::{InputProblem, RunError};
-use rlx_compile::pipeline::CompileReport;
 use rlx_compile::target::{BorrowedTensor, ExecStats, ExecutableGraph, KernelProfile, PortInfo, TensorMut, TensorRef};
 use rlx_driver::Device;
 use rlx_ir::{DType, DimBinding, Tensor};
@@ -51,7 +51,12 @@ impl<'a> Outputs<'a> {
 }
 
 impl CompiledGraph {
-    pub(crate) fn new(inner: Box<dyn ExecutableGraph>, report: Arc<CompileReport>, device: Device, backend_time: Duration) -> Self {
+    pub(crate) fn new(
+        inner: Box<dyn ExecutableGraph>,
+        report: Arc<CompileReport>,
+        device: Device,
+        backend_time: Duration,
+    ) -> Self {
         CompiledGraph { inner, report, device, backend_time }
     }
 
@@ -203,9 +208,11 @@ impl CompiledGraph {
             let why = format!("parameter `{}` is {}; set it from a tensor with a shape", p.name, p.ty);
             return Err(RunError::Inputs(vec![InputProblem::Binding(why)]).into());
         };
-        let expected = rlx_ir::tensor::checked_numel(&dims).ok().and_then(|n| p.ty.dtype.bytes_for(n)).unwrap_or(usize::MAX);
+        let expected =
+            rlx_ir::tensor::checked_numel(&dims).ok().and_then(|n| p.ty.dtype.bytes_for(n)).unwrap_or(usize::MAX);
         if expected != bytes.len() {
-            let problem = InputProblem::Length { kind: "parameter", name: p.name.to_string(), expected, got: bytes.len() };
+            let problem =
+                InputProblem::Length { kind: "parameter", name: p.name.to_string(), expected, got: bytes.len() };
             return Err(RunError::Inputs(vec![problem]).into());
         }
         let value = Tensor::from_bytes(p.ty.dtype, &dims, bytes)
@@ -266,6 +273,9 @@ impl Clone for CompiledGraph {
 
 impl std::fmt::Debug for CompiledGraph {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CompiledGraph").field("device", &self.device).field("signature", self.inner.signature()).finish_non_exhaustive()
+        f.debug_struct("CompiledGraph")
+            .field("device", &self.device)
+            .field("signature", self.inner.signature())
+            .finish_non_exhaustive()
     }
 }

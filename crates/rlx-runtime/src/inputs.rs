@@ -67,13 +67,21 @@ pub(crate) fn arrange<'a>(ports: &[PortInfo], given: &[(&str, Input<'a>)]) -> Re
                 }
                 found.push(*input);
             }
-            None => problems.push(InputProblem::Missing { kind: "input", name: p.name.to_string(), expected: p.ty.to_string() }),
+            None => problems.push(InputProblem::Missing {
+                kind: "input",
+                name: p.name.to_string(),
+                expected: p.ty.to_string(),
+            }),
         }
     }
     if !problems.is_empty() {
         return Err(RunError::Inputs(problems));
     }
-    let binding = if found.iter().any(|i| !matches!(i, Input::Tensor(_))) { bind_flat(ports, &found)? } else { DimBinding::new() };
+    let binding = if found.iter().any(|i| !matches!(i, Input::Tensor(_))) {
+        bind_flat(ports, &found)?
+    } else {
+        DimBinding::new()
+    };
     let mut out = Vec::with_capacity(found.len());
     for (p, input) in ports.iter().zip(found) {
         match shape_one(p, input, &binding) {
@@ -131,8 +139,13 @@ fn bind_flat(ports: &[PortInfo], found: &[Input<'_>]) -> Result<DimBinding, RunE
         match count {
             // Sub-byte data may end in padding, so that its count is no equation.
             Some(_) if p.ty.dtype.bits() < 8 => {}
-            Some(n) => equations.push(Equation::new(p.ty.shape.numel(), n as i64, format!("length of input `{}`", p.name))),
-            None => problems.push(InputProblem::Binding(format!("input `{}`: the bytes do not make up whole {}s", p.name, p.ty.dtype))),
+            Some(n) => {
+                equations.push(Equation::new(p.ty.shape.numel(), n as i64, format!("length of input `{}`", p.name)))
+            }
+            None => problems.push(InputProblem::Binding(format!(
+                "input `{}`: the bytes do not make up whole {}s",
+                p.name, p.ty.dtype
+            ))),
         }
     }
     let solved = solve(&equations, &DimBinding::new(), &Bounds::default());
@@ -166,18 +179,25 @@ fn shape_one<'a>(p: &PortInfo, input: Input<'a>, binding: &DimBinding) -> Result
         Input::Flat(x) => (crate::boundary::from_f32(p.ty.dtype, x), x.len()),
         Input::Bytes(_, b) => (b.into(), elements(p.ty.dtype, b.len()).unwrap_or(0)),
     };
-    let dims = p
-        .ty
-        .shape
-        .eval(binding)
-        .map_err(|e| InputProblem::Binding(format!("input `{}`: {e}", p.name)))?
-        .into_iter()
-        .map(|d| usize::try_from(d).map_err(|_| InputProblem::Binding(format!("input `{}` would have size {d}", p.name))))
-        .collect::<Result<Vec<_>, _>>()?;
+    let dims =
+        p.ty.shape
+            .eval(binding)
+            .map_err(|e| InputProblem::Binding(format!("input `{}`: {e}", p.name)))?
+            .into_iter()
+            .map(|d| {
+                usize::try_from(d).map_err(|_| InputProblem::Binding(format!("input `{}` would have size {d}", p.name)))
+            })
+            .collect::<Result<Vec<_>, _>>()?;
     let want = rlx_ir::tensor::checked_numel(&dims).ok().and_then(|n| p.ty.dtype.bytes_for(n));
     if want != Some(bytes.len()) {
         let why = format!("{count} elements were given");
-        return Err(InputProblem::Shape { kind: "input", name: p.name.to_string(), expected: p.ty.to_string(), got: dims, why });
+        return Err(InputProblem::Shape {
+            kind: "input",
+            name: p.name.to_string(),
+            expected: p.ty.to_string(),
+            got: dims,
+            why,
+        });
     }
     Ok(Shaped { dtype: p.ty.dtype, dims, bytes })
 }

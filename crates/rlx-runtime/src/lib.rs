@@ -15,9 +15,11 @@ pub use compiled::{CompiledGraph, Outputs};
 pub use error::{Error, Result};
 pub use inputs::Input;
 pub use registry::{availability, backend_for, feature_compiled, is_available, register_backend, registered_devices};
+pub use rlx_compile::CompileReport;
 pub use rlx_compile::error::{CompileError, InputProblem, RunError};
 pub use rlx_compile::options::{CompileOptions, Fusion, MatmulPrecision, Precision};
-pub use rlx_compile::pipeline::CompileReport;
-pub use rlx_compile::target::{Backend, Claims, ExecStats, ExecutableGraph, KernelProfile, PortInfo, TargetModule, TensorMut, TensorRef};
+pub use rlx_compile::target::{
+    Backend, Claims, ExecStats, ExecutableGraph, KernelProfile, PortInfo, TargetModule, TensorMut, TensorRef,
+};
 pub use rlx_driver::{Availability, Device};
 pub use session::{Session, SessionOptions};

@@ -96,6 +96,17 @@ fn as_text(r: &Report) -> String {
     format!(
         "latency   median {:.3} ms   min {:.3}   p10 {:.3}   p90 {:.3}   ({} runs, {} threads, {})\n\
          load      {:.1} ms\ncompile   {:.1} ms\nbind      {:.3} ms\nfirst run {:.1} ms (prepares weights)\npeak rss  {:.1} MiB\n",
-        l.median, l.min, l.p10, l.p90, r.runs, r.threads, r.precision, r.load_ms, r.compile_ms, r.bind_ms, r.first_run_ms, r.peak_rss_mb
+        l.median,
+        l.min,
+        l.p10,
+        l.p90,
+        r.runs,
+        r.threads,
+        r.precision,
+        r.load_ms,
+        r.compile_ms,
+        r.bind_ms,
+        r.first_run_ms,
+        r.peak_rss_mb
     )
 }

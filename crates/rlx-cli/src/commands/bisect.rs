@@ -54,7 +54,11 @@ pub fn bisect(module: &Module, inputs: &[(String, Tensor)], args: &VerifyArgs) -
         }
     }
     let Some(mut hi) = bad else {
-        let text = if args.model.json { json::line(&serde_json::json!({ "ok": true }))? } else { "all outputs agree with the evaluator\n".into() };
+        let text = if args.model.json {
+            json::line(&serde_json::json!({ "ok": true }))?
+        } else {
+            "all outputs agree with the evaluator\n".into()
+        };
         return Ok(Outcome::ok(text));
     };
     let mut lo = 0;
@@ -87,7 +91,13 @@ pub fn bisect(module: &Module, inputs: &[(String, Tensor)], args: &VerifyArgs) -
 }
 
 /// Compiles the module with one more output and compares that.
-fn probe(module: &Module, v: ValueId, inputs: &[(String, Tensor)], want: &Tensor, args: &VerifyArgs) -> Result<Difference, CliError> {
+fn probe(
+    module: &Module,
+    v: ValueId,
+    inputs: &[(String, Tensor)],
+    want: &Tensor,
+    args: &VerifyArgs,
+) -> Result<Difference, CliError> {
     let mut m = module.clone();
     m.main.add_output(PROBE, v).map_err(|e| CliError::Other(e.to_string()))?;
     let (program, _) = model::compile_with(&m, model::options(&args.model))?;

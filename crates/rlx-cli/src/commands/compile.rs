@@ -37,7 +37,12 @@ pub fn compile(args: &CompileArgs) -> Result<Outcome, CliError> {
             .passes
             .iter()
             .map(|p| {
-                vec![p.name.to_string(), format!("{:.3}", p.time.as_secs_f64() * 1e3), p.nodes_before.to_string(), p.nodes_after.to_string()]
+                vec![
+                    p.name.to_string(),
+                    format!("{:.3}", p.time.as_secs_f64() * 1e3),
+                    p.nodes_before.to_string(),
+                    p.nodes_after.to_string(),
+                ]
             })
             .collect();
         text.push_str(&table::table(&["pass", "ms", "nodes before", "after"], &rows));

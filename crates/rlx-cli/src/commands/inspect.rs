@@ -2,31 +2,47 @@
 
 use std::collections::BTreeMap;
 
-use rlx::ir::{DimBinding, Graph, TensorType};
+use rlx::Dim;
+use rlx::ir::{Graph, TensorType};
 use rlx::runtime::Precision;
 
 use super::Outcome;
 use crate::args::InspectArgs;
 use crate::error::CliError;
-use crate::{json, model, table};
+use crate::{fill, json, model, table};
 
 /// Runs the command.
 pub fn inspect(args: &InspectArgs) -> Result<Outcome, CliError> {
     let loaded = model::load(&args.model.model)?;
-    let mut shapes = BTreeMap::new();
-    for text in &args.shapes {
-        let parsed = crate::fill::parse_shape(text)?;
-        shapes.insert(parsed.0, parsed.1);
-    }
-    let binding = crate::fill::binding(&loaded.module, &BTreeMap::new(), &shapes, &args.dims)?;
+    let shapes = fill::shapes(&loaded.module, &args.shapes)?;
+    let binding = fill::binding(&loaded.module, &BTreeMap::new(), &shapes, &args.dims)?;
     let (mut program, time) = model::compile(&loaded.module, &args.model, Precision::F32)?;
     let g = &loaded.module.main;
-    let mut ops: BTreeMap<String, usize> = BTreeMap::new();
+    let mut ops = BTreeMap::new();
     count_ops(g, &mut ops);
-    let work = work(&program, &binding);
+    let open = g.input_symbols().iter().any(|s| binding.get(s).is_none());
     // With all sizes known, memory is planned as a run would.
-    let arena = program.prepare_for(&binding).ok().map(|()| program.stats().arena_bytes);
-    let report = Inspection { program: &program, ops, work, arena, binding: &binding, compile_ms: time.as_secs_f64() * 1e3, graph: g };
+    let arena = match open {
+        true => None,
+        false => {
+            program.prepare_for(&binding)?;
+            Some(program.stats().arena_bytes)
+        }
+    };
+    let work = work(g);
+    let params = ports(program.params());
+    let report = Inspection {
+        inputs: ports(program.inputs()),
+        outputs: ports(program.outputs()),
+        param_bytes: g.params().iter().filter_map(|p| p.default.as_ref()).map(|t| t.bytes().len() as f64).sum(),
+        params,
+        ops,
+        work_value: work.eval(&binding).ok(),
+        work,
+        arena,
+        kernels: program.report().kernels.clone(),
+        compile_ms: time.as_secs_f64() * 1e3,
+    };
     let text = if args.model.json { report.json()? } else { report.text() };
     Ok(Outcome::ok(text))
 }
@@ -35,5 +51,92 @@ fn count_ops(g: &Graph, ops: &mut BTreeMap<String, usize>) {
     for n in g.nodes() {
         *ops.entry(n.op.name().to_string()).or_default() += 1;
         n.regions.iter().for_each(|r| count_ops(r, ops));
+    }
+}
+
+/// Arithmetic of the graph's own nodes, as a dim over its symbols; nested graphs count once.
+fn work(g: &Graph) -> Dim {
+    let own = Dim::sum(g.nodes().iter().map(|n| {
+        let types =
+            |ids: &[rlx::ir::ValueId]| ids.iter().filter_map(|&v| g.tensor_type(v).cloned()).collect::<Vec<_>>();
+        n.op.def().work(&types(&n.operands), &types(&n.results))
+    }));
+    own + Dim::sum(g.nodes().iter().flat_map(|n| &n.regions).map(work))
+}
+
+struct Port {
+    name: String,
+    ty: TensorType,
+}
+
+fn ports(list: &[rlx::runtime::PortInfo]) -> Vec<Port> {
+    list.iter().map(|p| Port { name: p.name.to_string(), ty: p.ty.clone() }).collect()
+}
+
+struct Inspection {
+    inputs: Vec<Port>,
+    outputs: Vec<Port>,
+    params: Vec<Port>,
+    param_bytes: f64,
+    ops: BTreeMap<String, usize>,
+    work: Dim,
+    work_value: Option<i64>,
+    arena: Option<u64>,
+    kernels: Vec<(String, usize)>,
+    compile_ms: f64,
+}
+
+impl Inspection {
+    fn json(&self) -> Result<String, CliError> {
+        let ports = |list: &[Port]| -> Vec<serde_json::Value> {
+            list.iter()
+                .map(|p| {
+                    let shape: Vec<String> = p.ty.shape.iter().map(ToString::to_string).collect();
+                    serde_json::json!({ "name": p.name, "dtype": p.ty.dtype.name(), "shape": shape })
+                })
+                .collect()
+        };
+        json::line(&serde_json::json!({
+            "inputs": ports(&self.inputs),
+            "outputs": ports(&self.outputs),
+            "params": self.params.len(),
+            "param_bytes": self.param_bytes,
+            "ops": self.ops,
+            "operations": self.work.to_string(),
+            "operations_value": self.work_value,
+            "arena_bytes": self.arena,
+            "kernels": self.kernels.iter().cloned().collect::<BTreeMap<_, _>>(),
+            "host": Vec::<String>::new(),
+            "compile_ms": self.compile_ms,
+        }))
+    }
+
+    fn text(&self) -> String {
+        let rows = |kind: &str, list: &[Port]| -> Vec<Vec<String>> {
+            list.iter().map(|p| vec![kind.into(), p.name.clone(), p.ty.to_string()]).collect()
+        };
+        let mut all = rows("input", &self.inputs);
+        all.extend(rows("output", &self.outputs));
+        let mut s = table::table(&["", "name", "type"], &all);
+        s.push_str(&format!("\nparameters  {} ({})\n", self.params.len(), table::bytes(self.param_bytes)));
+        match self.work_value {
+            Some(n) => s.push_str(&format!("operations  {} = {}\n", self.work, table::count(n as f64))),
+            None => s.push_str(&format!("operations  {}\n", self.work)),
+        }
+        match self.arena {
+            Some(n) => s.push_str(&format!("arena       {}\n", table::bytes(n as f64))),
+            None => s.push_str("arena       depends on the open sizes: give them with --shape or --dim\n"),
+        }
+        s.push_str(&format!(
+            "compiled in {:.1} ms\nhost        nothing runs outside compiled kernels\n",
+            self.compile_ms
+        ));
+        let list = |counts: Vec<(String, usize)>| {
+            counts.iter().map(|(n, c)| format!("{n} {c}")).collect::<Vec<_>>().join(", ")
+        };
+        let mut ops: Vec<(String, usize)> = self.ops.iter().map(|(n, c)| (n.clone(), *c)).collect();
+        ops.sort_by_key(|(n, c)| (std::cmp::Reverse(*c), n.clone()));
+        s.push_str(&format!("\nops         {}\nkernels     {}\n", list(ops), list(self.kernels.clone())));
+        s
     }
 }

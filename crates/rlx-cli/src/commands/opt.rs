@@ -9,11 +9,13 @@ use crate::json;
 pub fn opt(args: &OptArgs) -> Result<Outcome, CliError> {
     if args.list {
         let names = rlx::compile::pipeline::pass_names();
-        let text = if args.json { json::line(&serde_json::json!({ "passes": names }))? } else { names.join("\n") + "\n" };
+        let text =
+            if args.json { json::line(&serde_json::json!({ "passes": names }))? } else { names.join("\n") + "\n" };
         return Ok(Outcome::ok(text));
     }
     let text = std::fs::read_to_string(&args.file).map_err(|e| CliError::File(args.file.clone(), e.to_string()))?;
-    let mut module = rlx::ir::text::parse_module(&text).map_err(|e| CliError::Model(format!("{}: {e}", args.file.display())))?;
+    let mut module =
+        rlx::ir::text::parse_module(&text).map_err(|e| CliError::Model(format!("{}: {e}", args.file.display())))?;
     let options = rlx::CompileOptions::new();
     let mut remarks = Vec::new();
     for name in &args.passes {

@@ -72,7 +72,15 @@ fn as_table(names: &[String], outputs: &[Tensor]) -> String {
             if s.not_finite > 0 {
                 first.push_str(&format!("  ({} not finite)", s.not_finite));
             }
-            vec![name.clone(), t.dtype().to_string(), format!("{:?}", t.dims()), number(s.min), number(s.mean), number(s.max), first]
+            vec![
+                name.clone(),
+                t.dtype().to_string(),
+                format!("{:?}", t.dims()),
+                number(s.min),
+                number(s.mean),
+                number(s.max),
+                first,
+            ]
         })
         .collect();
     table::table(&["output", "dtype", "shape", "min", "mean", "max", "first values"], &rows)

@@ -74,10 +74,19 @@ fn as_table(rows: &[Row], success: bool, args: &VerifyArgs) -> String {
         .iter()
         .map(|r| {
             let verdict = if r.ok { "ok".into() } else { format!("MISMATCH {}", r.note) };
-            vec![r.case.clone(), r.output.clone(), number(r.max_abs), number(r.max_rel), number(r.norm), format!("{}/{}", r.outside, r.elements), verdict]
+            vec![
+                r.case.clone(),
+                r.output.clone(),
+                number(r.max_abs),
+                number(r.max_rel),
+                number(r.norm),
+                format!("{}/{}", r.outside, r.elements),
+                verdict,
+            ]
         })
         .collect();
-    let mut text = table::table(&["case", "output", "max |err|", "max rel err", "‖err‖/‖ref‖", "outside", "verdict"], &cells);
+    let mut text =
+        table::table(&["case", "output", "max |err|", "max rel err", "‖err‖/‖ref‖", "outside", "verdict"], &cells);
     let verdict = if success { "all outputs agree" } else { "outputs differ" };
     text.push_str(&format!("{verdict} (rtol {}, atol {})\n", args.rtol, args.atol));
     text
@@ -91,7 +100,11 @@ fn compare(program: &CompiledGraph, case: &Case, args: &VerifyArgs) -> Result<Ve
         .iter()
         .map(|(name, reference)| {
             let at = names.iter().position(|n| n == name).ok_or_else(|| {
-                CliError::Inputs(format!("case {}: the model has no output `{name}`; its outputs are: {}", case.name, names.join(", ")))
+                CliError::Inputs(format!(
+                    "case {}: the model has no output `{name}`; its outputs are: {}",
+                    case.name,
+                    names.join(", ")
+                ))
             })?;
             let out = outputs.get(at).ok_or_else(|| CliError::Other(format!("output `{name}` is missing")))?;
             Ok(row(&case.name, name, out, reference, args))
@@ -125,8 +138,9 @@ fn evaluator_case(module: &Module, args: &VerifyArgs) -> Result<Case, CliError> 
     let inputs = fill::inputs(module, &args.inputs)?;
     let _progress = Progress::start("evaluating the reference");
     let values: Vec<Value> = inputs.iter().map(|(_, t)| t.clone().into()).collect();
-    let results = evaluate(module, &EvalInputs { inputs: values, ..EvalInputs::default() }, EvalOptions { f64_accumulate: true })
-        .map_err(|e| CliError::Run(e.to_string()))?;
+    let results =
+        evaluate(module, &EvalInputs { inputs: values, ..EvalInputs::default() }, EvalOptions { f64_accumulate: true })
+            .map_err(|e| CliError::Run(e.to_string()))?;
     let outputs = module
         .main
         .outputs()
@@ -173,7 +187,10 @@ fn npz_case(path: &Path) -> Result<Case, CliError> {
         }
     }
     if case.outputs.is_empty() {
-        return Err(CliError::File(path.to_path_buf(), "holds no array named `out.<output>`; a case holds `in.<input>` and `out.<output>`".into()));
+        return Err(CliError::File(
+            path.to_path_buf(),
+            "holds no array named `out.<output>`; a case holds `in.<input>` and `out.<output>`".into(),
+        ));
     }
     Ok(case)
 }

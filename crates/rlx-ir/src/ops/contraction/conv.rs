@@ -12,6 +12,7 @@ use crate::graph::ValueId;
 use crate::op;
 use crate::op::{EvalCx, InferCx, OpRules, arg};
 use crate::tensor::{Tensor, Value, checked_numel};
+use crate::types::TensorType;
 
 op! {
     /// Cross-correlation of `x[N, C, spatial…]` with kernels `w[O, C/groups, taps…]`, plus `bias[O]` if there.
@@ -142,6 +143,11 @@ impl OpRules for Conv {
         }
         cx.result(dtype, dims);
         Ok(())
+    }
+
+    fn work(&self, operands: &[TensorType], results: &[TensorType]) -> Dim {
+        let window = |t: &TensorType| Dim::product(t.shape.iter().skip(1).cloned());
+        Dim::product(operands.get(1).map(window).into_iter().chain(results.first().map(|t| t.shape.numel()))) * 2
     }
 
     fn eval(&self, cx: &EvalCx<'_>, args: &[Value]) -> Result<Vec<Value>, OpError> {

@@ -12,6 +12,7 @@ use crate::graph::ValueId;
 use crate::op;
 use crate::op::{EvalCx, InferCx, OpRules, arg};
 use crate::tensor::{Tensor, Value, checked_numel};
+use crate::types::TensorType;
 
 op! {
     /// Each cell of `x[N, C, spatial…]` adds its multiple of the kernel `w[C, O/groups, taps…]` to the result, cells being `strides` apart; plus `bias[O]` if there.
@@ -136,6 +137,11 @@ impl OpRules for ConvTranspose {
         }
         cx.result(dtype, dims);
         Ok(())
+    }
+
+    fn work(&self, operands: &[TensorType], _results: &[TensorType]) -> Dim {
+        let window = |t: &TensorType| Dim::product(t.shape.iter().skip(1).cloned());
+        Dim::product(operands.get(1).map(window).into_iter().chain(operands.first().map(|t| t.shape.numel()))) * 2
     }
 
     fn eval(&self, cx: &EvalCx<'_>, args: &[Value]) -> Result<Vec<Value>, OpError> {

@@ -10,7 +10,7 @@ use crate::graph::ValueId;
 use crate::op;
 use crate::op::{EvalCx, InferCx, OpRules, arg};
 use crate::tensor::{Tensor, Value, checked_numel};
-use crate::types::Shape;
+use crate::types::{Shape, TensorType};
 
 op! {
     /// Products summed over contracted axes, for each index of the batch axes. The result's axes are: batch, free axes of the left operand, free axes of the right.
@@ -102,6 +102,12 @@ impl OpRules for DotGeneral {
         let shape: Vec<Dim> = left.chain(rhs_free.iter().map(|&j| b.shape[j].clone())).collect();
         cx.result(dtype, shape);
         Ok(())
+    }
+
+    fn work(&self, operands: &[TensorType], results: &[TensorType]) -> Dim {
+        let contracted =
+            |t: &TensorType| Dim::product(self.lhs_contract.iter().filter_map(|&a| t.shape.get(a).cloned()));
+        Dim::product(operands.first().map(contracted).into_iter().chain(results.first().map(|t| t.shape.numel()))) * 2
     }
 
     fn eval(&self, cx: &EvalCx<'_>, args: &[Value]) -> Result<Vec<Value>, OpError> {

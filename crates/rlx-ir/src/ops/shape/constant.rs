@@ -8,7 +8,7 @@ use crate::graph::ValueId;
 use crate::op;
 use crate::op::{EvalCx, InferCx, OpRules};
 use crate::tensor::{Tensor, Value};
-use crate::types::Shape;
+use crate::types::{Shape, TensorType};
 
 op! {
     /// A literal tensor. Large data belongs in parameters.
@@ -29,6 +29,10 @@ impl OpRules for Constant {
         };
         cx.result_elems(self.value.dtype(), Shape::new(self.value.dims().iter().copied()), elems);
         Ok(())
+    }
+
+    fn work(&self, _operands: &[TensorType], _results: &[TensorType]) -> Dim {
+        Dim::from(0)
     }
 
     fn eval(&self, _cx: &EvalCx<'_>, _args: &[Value]) -> Result<Vec<Value>, OpError> {

@@ -10,7 +10,7 @@ use crate::graph::ValueId;
 use crate::op;
 use crate::op::{EvalCx, InferCx, OpRules};
 use crate::tensor::{Tensor, Value, checked_numel};
-use crate::types::Shape;
+use crate::types::{Shape, TensorType};
 
 use super::known::{check_axis, small_sizes};
 
@@ -49,6 +49,10 @@ impl OpRules for Iota {
         });
         cx.result_elems(self.dtype, shape, elems);
         Ok(())
+    }
+
+    fn work(&self, _operands: &[TensorType], _results: &[TensorType]) -> Dim {
+        Dim::from(0)
     }
 
     fn eval(&self, cx: &EvalCx<'_>, _args: &[Value]) -> Result<Vec<Value>, OpError> {

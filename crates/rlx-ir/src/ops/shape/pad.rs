@@ -8,7 +8,7 @@ use crate::graph::ValueId;
 use crate::op;
 use crate::op::{EvalCx, InferCx, OpRules, arg};
 use crate::tensor::{Value, checked_numel};
-use crate::types::Shape;
+use crate::types::{Shape, TensorType};
 
 use super::known::{one_per_axis, require_le, small_sizes};
 
@@ -124,6 +124,10 @@ impl OpRules for Pad {
         let elems = self.known(cx, &t.shape, &to);
         cx.result_elems(t.dtype, to, elems);
         Ok(())
+    }
+
+    fn work(&self, _operands: &[TensorType], _results: &[TensorType]) -> Dim {
+        Dim::from(0)
     }
 
     fn eval(&self, cx: &EvalCx<'_>, args: &[Value]) -> Result<Vec<Value>, OpError> {

@@ -7,7 +7,7 @@ use crate::graph::ValueId;
 use crate::op;
 use crate::op::{EvalCx, InferCx, OpRules, arg};
 use crate::tensor::Value;
-use crate::types::Shape;
+use crate::types::{Shape, TensorType};
 
 op! {
     /// The same elements, row-major, under another shape of as many elements.
@@ -29,6 +29,10 @@ impl OpRules for Reshape {
         let elems = cx.elems(0).map(<[Dim]>::to_vec);
         cx.result_elems(t.dtype, to, elems);
         Ok(())
+    }
+
+    fn work(&self, _operands: &[TensorType], _results: &[TensorType]) -> Dim {
+        Dim::from(0)
     }
 
     fn eval(&self, cx: &EvalCx<'_>, args: &[Value]) -> Result<Vec<Value>, OpError> {

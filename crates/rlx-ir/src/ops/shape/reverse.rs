@@ -1,12 +1,14 @@
 //! Reversal of axes.
 
 use crate::builder::Builder;
+use crate::dim::Dim;
 use crate::error::{IrError, OpError};
 use crate::eval::{signed_strides, strided_positions, take_linear};
 use crate::graph::ValueId;
 use crate::op;
 use crate::op::{EvalCx, InferCx, OpRules, arg};
 use crate::tensor::Value;
+use crate::types::TensorType;
 
 use super::known::{check_axes, rearranged};
 
@@ -38,6 +40,10 @@ impl OpRules for Reverse {
         let elems = rearranged(cx.elems(0), &t.shape, &t.shape, |from, _| self.positions(from).ok());
         cx.result_elems(t.dtype, t.shape.clone(), elems);
         Ok(())
+    }
+
+    fn work(&self, _operands: &[TensorType], _results: &[TensorType]) -> Dim {
+        Dim::from(0)
     }
 
     fn eval(&self, _cx: &EvalCx<'_>, args: &[Value]) -> Result<Vec<Value>, OpError> {

@@ -8,7 +8,7 @@ use crate::graph::ValueId;
 use crate::op;
 use crate::op::{EvalCx, InferCx, OpRules, arg};
 use crate::tensor::Value;
-use crate::types::Shape;
+use crate::types::{Shape, TensorType};
 
 use super::known::{one_per_axis, rearranged, require_le};
 
@@ -89,6 +89,10 @@ impl OpRules for Slice {
         });
         cx.result_elems(t.dtype, to, elems);
         Ok(())
+    }
+
+    fn work(&self, _operands: &[TensorType], _results: &[TensorType]) -> Dim {
+        Dim::from(0)
     }
 
     fn eval(&self, cx: &EvalCx<'_>, args: &[Value]) -> Result<Vec<Value>, OpError> {

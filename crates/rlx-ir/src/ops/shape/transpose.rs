@@ -7,7 +7,7 @@ use crate::graph::ValueId;
 use crate::op;
 use crate::op::{EvalCx, InferCx, OpRules, arg};
 use crate::tensor::Value;
-use crate::types::Shape;
+use crate::types::{Shape, TensorType};
 
 op! {
     /// Reorders axes: axis `i` of the result is axis `perm[i]` of the operand.
@@ -34,6 +34,10 @@ impl OpRules for Transpose {
         let elems = if t.shape.rank() <= 1 { cx.elems(0).map(<[Dim]>::to_vec) } else { None };
         cx.result_elems(t.dtype, shape, elems);
         Ok(())
+    }
+
+    fn work(&self, _operands: &[TensorType], _results: &[TensorType]) -> Dim {
+        Dim::from(0)
     }
 
     fn eval(&self, _cx: &EvalCx<'_>, args: &[Value]) -> Result<Vec<Value>, OpError> {
