@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Every check of the project, on a fresh machine: format, lints, rules, generated files, all tests, a minute of fuzzing.
+# Needs the Rust toolchain; what else a step needs it fetches itself, pinned, from the package registries.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+step() { printf '\n== %s\n' "$*"; "$@"; }
+
+step cargo fmt --all --check
+step cargo clippy --workspace --all-targets -- -D warnings
+step cargo xtask tidy
+step cargo xtask docs --check
+step cargo test --workspace
+step cargo run --release --manifest-path fuzz/Cargo.toml --bin smoke -- 60
