@@ -11,7 +11,8 @@
 
 use super::epilogue::{ApplyMenu, OutputBlock};
 use super::microkernel::{self, Tile, panels_at_once};
-use super::pack::{pack_a, pack_panel, panel_width, row_tile};
+use super::pack::{PackPanels, PackTiles, panel_width, row_tile};
+use super::stream::{SUMS, Stream};
 use super::{BOperand, GemmArgs, Strided, k_block};
 use crate::simd::{Isa, Kernel, MAX_TILE_VECTORS, MAX_W, Simd};
 use std::ops::Range;
@@ -129,8 +130,6 @@ struct Panels {
     step: isize,
     /// From one panel to the next.
     panel: isize,
-    /// B is read where it is; a last panel that is not whole was packed to its place in scratch.
-    in_place: bool,
 }
 
 /// Where a block of C is written: C itself or scratch.
@@ -151,12 +150,17 @@ impl Kernel for Block<'_> {
         if self.rows.is_empty() || self.cols.is_empty() {
             return;
         }
+        if let Some(b) = self.direct_b() {
+            // SAFETY: `direct_b` looked at the strides.
+            unsafe { self.direct(s, b) };
+            return;
+        }
         let b_cols = if self.plan.b_cols == 0 { self.cols.len() } else { self.plan.b_cols };
         let mut packed_rows = None;
         for col in self.cols.clone().step_by(b_cols) {
             let cols = col..self.cols.end.min(col + b_cols);
             // SAFETY: the columns lie within C, hence within B.
-            let panels = unsafe { self.b_panels(nr, cols.clone()) };
+            let panels = unsafe { self.b_panels(s, cols.clone()) };
             for row in self.rows.clone().step_by(self.plan.rows) {
                 let rows = row..self.rows.end.min(row + self.plan.rows);
                 let a = if rows.len() == 1 && args.a.col == 1 {
@@ -164,8 +168,7 @@ impl Kernel for Block<'_> {
                 } else {
                     if packed_rows != Some(row) {
                         let from = Strided { data: args.a.at(row, 0), ..args.a };
-                        // SAFETY: the rows lie within A; the plan keeps room for them.
-                        unsafe { pack_a(from, rows.len(), args.k, S::TILE_ROWS, self.a) };
+                        s.vectorize(PackTiles { src: from, rows: rows.len(), k: args.k, dst: self.a });
                         packed_rows = Some(row);
                     }
                     self.a.cast_const()
@@ -186,28 +189,97 @@ impl Block<'_> {
     ///
     /// # Safety
     /// `cols` lies within B and starts at a panel's edge.
-    unsafe fn b_panels(&self, nr: usize, cols: Range<usize>) -> Panels {
+    unsafe fn b_panels<S: Simd>(&self, s: S, cols: Range<usize>) -> Panels {
         let k = self.args.k;
-        let packed = Panels { data: self.b, step: nr as isize, panel: (k * nr) as isize, in_place: false };
+        let nr = S::W * S::TILE_VECTORS;
+        let packed = Panels { data: self.b, step: nr as isize, panel: (k * nr) as isize };
         match self.args.b {
             BOperand::Packed(data) => Panels { data: data.wrapping_add(cols.start * k), ..packed },
             BOperand::Strided(b) => {
-                let whole = cols.len() / nr;
-                let direct = self.rows.len() <= DIRECT_ROWS && b.col == 1;
-                // What is read in place needs no copy but for the last panel, if it is not a whole one.
-                let first = if direct { whole } else { 0 };
-                for j in first..cols.len().div_ceil(nr) {
-                    let c = cols.start + j * nr;
-                    let from = Strided { data: b.at(0, c), ..b };
-                    // SAFETY: the columns lie within B, the panel within the plan's part of scratch.
-                    unsafe { pack_panel(from, k, (cols.end - c).min(nr), nr, self.b.add(j * k * nr)) };
-                }
-                if direct {
-                    Panels { data: b.at(0, cols.start), step: b.row, panel: nr as isize, in_place: true }
-                } else {
-                    packed
+                let src = Strided { data: b.at(0, cols.start), ..b };
+                s.vectorize(PackPanels { src, k, cols: cols.len(), dst: self.b });
+                packed
+            }
+        }
+    }
+
+    /// B, where it is better read in place than packed.
+    fn direct_b(&self) -> Option<Strided> {
+        match self.args.b {
+            BOperand::Strided(b) if b.col == 1 && self.rows.len() <= DIRECT_ROWS && self.args.c_col == 1 => Some(b),
+            _ => None,
+        }
+    }
+
+    /// All of this block of C, reading B in place.
+    ///
+    /// # Safety
+    /// `b` is B with unit column stride, and so is C's.
+    #[inline(always)]
+    unsafe fn direct<S: Simd>(&mut self, s: S, b: Strided) {
+        let args = self.args;
+        let rows = self.rows.clone();
+        // What fits the buffer of sums, and the scratch block where C is one.
+        let step = if args.c.is_null() { COLS } else { SUMS / DIRECT_ROWS };
+        for c in self.cols.clone().step_by(step) {
+            let cols = c..self.cols.end.min(c + step);
+            let out = self.out(rows.start, cols.start, cols.len());
+            let depth = k_block(args.k).max(1);
+            let mut k0 = 0;
+            loop {
+                let k = (args.k - k0).min(depth);
+                s.vectorize(Stream {
+                    rows: rows.len(),
+                    cols: cols.len(),
+                    k,
+                    a: Strided { data: args.a.at(rows.start, k0), ..args.a },
+                    b: b.at(k0, cols.start),
+                    b_row: b.row,
+                    c: out.data,
+                    c_row: out.row,
+                    add: k0 > 0 || args.accumulate,
+                });
+                k0 += k;
+                if k0 == args.k {
+                    break;
                 }
             }
+            if !args.epilogue.is_identity() {
+                s.vectorize(ApplyMenu {
+                    epilogue: &args.epilogue,
+                    row: rows.start,
+                    col: cols.start,
+                    rows: rows.len(),
+                    cols: cols.len(),
+                    c: out.data,
+                    c_row: out.row,
+                });
+            }
+            self.hook(rows.clone(), cols, out);
+        }
+    }
+
+    /// Where the block of C from `row` and `col` on, `width` columns wide, is written.
+    fn out(&self, row: usize, col: usize, width: usize) -> Out {
+        let args = self.args;
+        if args.c.is_null() {
+            return Out { data: self.c, row: width as isize, col: 1 };
+        }
+        let offset = row as isize * args.c_row + col as isize * args.c_col;
+        Out { data: args.c.wrapping_offset(offset), row: args.c_row, col: args.c_col }
+    }
+
+    /// Shows a finished block to the epilogue's hook.
+    fn hook(&mut self, rows: Range<usize>, cols: Range<usize>, out: Out) {
+        if let Some(hook) = self.args.epilogue.hook {
+            hook.run(OutputBlock {
+                rows,
+                cols,
+                data: out.data,
+                row_stride: out.row,
+                col_stride: out.col,
+                scratch: &mut *self.hook_scratch,
+            });
         }
     }
 
@@ -227,12 +299,7 @@ impl Block<'_> {
     ) {
         let args = self.args;
         let nr = S::W * S::TILE_VECTORS;
-        let out = if args.c.is_null() {
-            Out { data: self.c, row: cols.len() as isize, col: 1 }
-        } else {
-            let offset = rows.start as isize * args.c_row + cols.start as isize * args.c_col;
-            Out { data: args.c.wrapping_offset(offset), row: args.c_row, col: args.c_col }
-        };
+        let out = self.out(rows.start, cols.start, cols.len());
         let whole_end = cols.start + cols.len() / nr * nr;
         let depth = k_block(args.k).max(1);
         let mut k0 = 0;
@@ -245,11 +312,7 @@ impl Block<'_> {
                 // Several panels at a time only where all row tiles are that small, and all these panels whole.
                 let at_once = panels_at_once(rows.len());
                 let group = if c + at_once * nr <= whole_end && out.col == 1 { at_once } else { 1 };
-                let b = if panels.in_place && c >= whole_end {
-                    Panels { data: self.b.wrapping_add(j * args.k * nr), step: nr as isize, ..panels }
-                } else {
-                    Panels { data: panels.data.wrapping_offset(j as isize * panels.panel), ..panels }
-                };
+                let b = panels.data.wrapping_offset(j as isize * panels.panel);
                 let width = (cols.end - c).min(group * nr);
                 for t in 0..rows.len().div_ceil(S::TILE_ROWS) {
                     let tile_rows = row_tile(rows.len(), S::TILE_ROWS, t);
@@ -262,9 +325,9 @@ impl Block<'_> {
                     let tile = Tile {
                         k,
                         a: a.wrapping_add(tile_rows.start * args.k + k0 * tile_rows.len()),
-                        b: b.data.wrapping_offset(k0 as isize * b.step),
-                        b_step: b.step,
-                        b_panel: b.panel,
+                        b: b.wrapping_offset(k0 as isize * panels.step),
+                        b_step: panels.step,
+                        b_panel: panels.panel,
                         c: to.data,
                         c_row: to.row,
                         add: k0 > 0 || args.accumulate,
@@ -310,16 +373,7 @@ impl Block<'_> {
                 break;
             }
         }
-        if let Some(hook) = args.epilogue.hook {
-            hook.run(OutputBlock {
-                rows,
-                cols,
-                data: out.data,
-                row_stride: out.row,
-                col_stride: out.col,
-                scratch: &mut *self.hook_scratch,
-            });
-        }
+        self.hook(rows, cols, out);
     }
 }
 

@@ -68,6 +68,8 @@ struct Fixed<const R: usize, const P: usize>(Tile);
 impl<const R: usize, const P: usize> Kernel for Fixed<R, P> {
     type Output = ();
 
+    // Plain index loops: constant bounds, unrolled whole, so that the sums stay in registers.
+    #[allow(clippy::needless_range_loop)]
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Tile { k, mut a, mut b, b_step, b_panel, c, c_row, add } = self.0;
@@ -75,7 +77,7 @@ impl<const R: usize, const P: usize> Kernel for Fixed<R, P> {
         let nr = vectors * S::W;
         // The arrays are as wide as any level needs; what a level leaves unused vanishes.
         let mut acc = [[[s.zero(); MAX_TILE_VECTORS]; P]; R];
-        // SAFETY (whole body): `run`'s caller answers for k steps of A and B and the tile of C. Prefetched addresses
+        // SAFETY: `run`'s caller answers for k steps of A and B and the tile of C. Prefetched addresses
         // need not be valid and are formed by wrapping arithmetic.
         unsafe {
             for r in 0..R {
@@ -83,26 +85,26 @@ impl<const R: usize, const P: usize> Kernel for Fixed<R, P> {
                 s.prefetch(row);
                 s.prefetch(row.wrapping_add(P * nr - 1));
             }
+            let ahead = b_step * PREFETCH_STEPS as isize;
             for _ in 0..k {
                 for q in 0..P {
-                    let panel = b.offset(q as isize * b_panel);
-                    let ahead = panel.wrapping_offset(b_step * PREFETCH_STEPS as isize);
-                    s.prefetch(ahead);
+                    let panel = b.wrapping_offset(q as isize * b_panel);
+                    s.prefetch(panel.wrapping_offset(ahead));
                     if nr > 16 {
-                        s.prefetch(ahead.wrapping_add(16));
+                        s.prefetch(panel.wrapping_offset(ahead + 16));
                     }
                     let mut bv = [s.zero(); MAX_TILE_VECTORS];
-                    for (v, lanes) in bv.iter_mut().enumerate().take(vectors) {
-                        *lanes = s.load(panel.add(v * S::W));
+                    for v in 0..vectors {
+                        bv[v] = s.load(panel.wrapping_add(v * S::W));
                     }
                     for r in 0..R {
-                        let av = s.splat(*a.add(r));
+                        let av = s.splat(*a.wrapping_add(r));
                         for v in 0..vectors {
                             acc[r][q][v] = s.mul_add(av, bv[v], acc[r][q][v]);
                         }
                     }
                 }
-                a = a.add(R);
+                a = a.wrapping_add(R);
                 b = b.wrapping_offset(b_step);
             }
             for r in 0..R {

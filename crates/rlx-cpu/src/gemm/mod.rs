@@ -18,6 +18,7 @@ mod block;
 mod epilogue;
 mod microkernel;
 mod pack;
+mod stream;
 mod tasks;
 pub mod typed;
 

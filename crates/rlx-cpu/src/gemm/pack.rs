@@ -44,20 +44,71 @@ pub unsafe fn pack_b(isa: Isa, src: Strided, k: usize, n: usize, dst: *mut f32) 
 /// As [`pack_b`]: `dst` is where panel 0 begins; only the elements of `panels` are written.
 pub unsafe fn pack_b_panels(isa: Isa, src: Strided, k: usize, n: usize, panels: Range<usize>, dst: *mut f32) {
     let nr = panel_width(isa);
-    let last = panels.end.min(n.div_ceil(nr));
-    for j in panels.start..last {
-        let from = Strided { data: src.at(0, j * nr), ..src };
-        // SAFETY: panel j lies within the packed length, and its columns within n.
-        unsafe { pack_panel(from, k, (n - j * nr).min(nr), nr, dst.add(j * k * nr)) };
+    let start = panels.start.min(n.div_ceil(nr));
+    let end = n.min(panels.end.saturating_mul(nr));
+    if start * nr < end {
+        let from = Strided { data: src.at(0, start * nr), ..src };
+        dispatch(isa, PackPanels { src: from, k, cols: end - start * nr, dst: dst.wrapping_add(start * k * nr) });
     }
 }
+
+/// Packs adjacent panels: `cols` columns from the first of `src` on, to `dst`. The maker answers for `src` being
+/// readable within `k` by `cols`, and `dst` writable for the panels and apart from it.
+pub(super) struct PackPanels {
+    pub src: Strided,
+    pub k: usize,
+    pub cols: usize,
+    pub dst: *mut f32,
+}
+
+impl Kernel for PackPanels {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let nr = S::W * S::TILE_VECTORS;
+        let PackPanels { src, k, cols, dst } = self;
+        let mut first = 0;
+        if src.col == 1 {
+            // Rows of the source run along panels: several at a time, so that lines are read in runs.
+            first = cols / nr;
+            for j in (0..first).step_by(GROUP) {
+                for p in 0..k {
+                    let from = src.at(p, j * nr);
+                    prefetch(from.wrapping_offset(AHEAD * src.row));
+                    for q in j..first.min(j + GROUP) {
+                        for v in 0..S::TILE_VECTORS {
+                            let at = v * S::W;
+                            // SAFETY: panel q < cols / nr is whole; p < k.
+                            unsafe {
+                                let lanes = s.load(from.wrapping_add((q - j) * nr + at));
+                                s.store(dst.add((q * k + p) * nr + at), lanes);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        for j in first..cols.div_ceil(nr) {
+            let from = Strided { data: src.at(0, j * nr), ..src };
+            // SAFETY: the panel's columns lie within `cols`, its place within the packed length.
+            unsafe { pack_panel(s, from, k, (cols - j * nr).min(nr), nr, dst.add(j * k * nr)) };
+        }
+    }
+}
+
+/// Panels filled at a time.
+const GROUP: usize = 4;
+/// Rows asked for ahead.
+const AHEAD: isize = 8;
 
 /// Writes one panel of `width` real columns, `nr` with padding.
 ///
 /// # Safety
 /// `src` is readable within `k` by `width`; `dst` is writable for `k · nr` elements and does not overlap it.
-pub(super) unsafe fn pack_panel(src: Strided, k: usize, width: usize, nr: usize, dst: *mut f32) {
-    // SAFETY (whole body): p < k, c < width ≤ nr, so reads stay in the source and writes in the panel.
+#[inline(always)]
+unsafe fn pack_panel<S: Simd>(s: S, src: Strided, k: usize, width: usize, nr: usize, dst: *mut f32) {
+    // SAFETY: for the whole body, p < k, c < width ≤ nr, so reads stay in the source and writes in the panel.
     unsafe {
         if src.col == 1 {
             for p in 0..k {
@@ -67,9 +118,28 @@ pub(super) unsafe fn pack_panel(src: Strided, k: usize, width: usize, nr: usize,
             }
             return;
         }
+        let mut p0 = 0;
+        if src.row == 1 {
+            // Squares of eight. The last group of columns may run over into the next k-step (where nr is no multiple
+            // of eight): groups are written from the last to the first, steps in ascending order, and the last steps
+            // are left to the loop below, so that what ran over is written again.
+            let groups = nr.div_ceil(8);
+            let run_over = (8 * groups - nr).div_ceil(nr);
+            while p0 + 8 + run_over <= k {
+                for g in (0..groups).rev() {
+                    let rows = width.saturating_sub(8 * g).min(8);
+                    let from = src.at(p0, 8 * g);
+                    for i in 0..rows {
+                        prefetch(from.wrapping_offset(i as isize * src.col + 32));
+                    }
+                    s.transpose8(from, src.col, rows, dst.add(p0 * nr + 8 * g), nr);
+                }
+                p0 += 8;
+            }
+        }
         // Squares small enough for their lines to stay in the nearest cache, whichever way the source runs.
         const DEPTH: usize = 16;
-        for p0 in (0..k).step_by(DEPTH) {
+        for p0 in (p0..k).step_by(DEPTH) {
             let depth = (k - p0).min(DEPTH);
             for c in 0..width {
                 let mut from = src.at(p0, c);
@@ -86,6 +156,18 @@ pub(super) unsafe fn pack_panel(src: Strided, k: usize, width: usize, nr: usize,
     }
 }
 
+/// Asks for the line at `p`, which need not be valid.
+#[inline(always)]
+fn prefetch(p: *const f32) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: SSE belongs to x86-64, and a prefetch never faults.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(p.cast())
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = p;
+}
+
 /// The rows of tile `t` when `rows` are split into tiles of at most `mr` rows as evenly as possible.
 #[inline(always)]
 pub(super) fn row_tile(rows: usize, mr: usize, t: usize) -> Range<usize> {
@@ -95,15 +177,26 @@ pub(super) fn row_tile(rows: usize, mr: usize, t: usize) -> Range<usize> {
     start..start + small + usize::from(t < larger)
 }
 
-/// Writes all row tiles of a `rows` by `k` matrix; the tile of rows r.. starts at `r · k`.
-///
-/// # Safety
-/// `src` is readable within `rows` by `k`; `dst` is writable for `rows · k` elements and does not overlap it.
-pub(super) unsafe fn pack_a(src: Strided, rows: usize, k: usize, mr: usize, dst: *mut f32) {
-    for t in 0..rows.div_ceil(mr) {
-        let tile = row_tile(rows, mr, t);
-        let from = Strided { data: src.at(tile.start, 0), row: src.col, col: src.row };
-        // SAFETY: a tile is a panel of the transpose, without padding; it lies within rows · k.
-        unsafe { pack_panel(from, k, tile.len(), tile.len(), dst.add(tile.start * k)) };
+/// Writes all row tiles of a `rows` by `k` matrix; the tile of rows r.. starts at `r · k`. The maker answers for `src`
+/// being readable within `rows` by `k`, and `dst` writable for `rows · k` elements and apart from it.
+pub(super) struct PackTiles {
+    pub src: Strided,
+    pub rows: usize,
+    pub k: usize,
+    pub dst: *mut f32,
+}
+
+impl Kernel for PackTiles {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let PackTiles { src, rows, k, dst } = self;
+        for t in 0..rows.div_ceil(S::TILE_ROWS) {
+            let tile = row_tile(rows, S::TILE_ROWS, t);
+            let from = Strided { data: src.at(tile.start, 0), row: src.col, col: src.row };
+            // SAFETY: a tile is a panel of the transpose, without padding; it lies within rows · k.
+            unsafe { pack_panel(s, from, k, tile.len(), tile.len(), dst.add(tile.start * k)) };
+        }
     }
 }

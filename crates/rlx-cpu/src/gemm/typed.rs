@@ -113,7 +113,7 @@ pub unsafe fn gemm_rows<T: Element>(
         for c0 in (0..n).step_by(WIDTH) {
             let width = (n - c0).min(WIDTH);
             let mut sums = [T::Sum::default(); WIDTH];
-            // SAFETY (both blocks): r < rows.end, p < k and c0 + j < n: the caller's promise covers them.
+            // SAFETY: r < rows.end, p < k and c0 + j < n: the caller's promise covers them.
             unsafe {
                 for p in 0..k {
                     let x = *a.at(r, p);

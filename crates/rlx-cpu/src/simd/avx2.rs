@@ -33,6 +33,40 @@ impl Avx2 {
     }
 }
 
+/// See [`Simd::transpose8`].
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) unsafe fn transpose8(src: *const f32, src_row: isize, rows: usize, dst: *mut f32, dst_row: usize) {
+    let mut r = [_mm256_setzero_ps(); 8];
+    for (i, v) in r.iter_mut().enumerate() {
+        if i < rows {
+            *v = unsafe { _mm256_loadu_ps(src.wrapping_offset(i as isize * src_row)) };
+        }
+    }
+    // Pairs of rows, then fours, then halves of registers.
+    let (a0, a1) = (_mm256_unpacklo_ps(r[0], r[1]), _mm256_unpackhi_ps(r[0], r[1]));
+    let (a2, a3) = (_mm256_unpacklo_ps(r[2], r[3]), _mm256_unpackhi_ps(r[2], r[3]));
+    let (a4, a5) = (_mm256_unpacklo_ps(r[4], r[5]), _mm256_unpackhi_ps(r[4], r[5]));
+    let (a6, a7) = (_mm256_unpacklo_ps(r[6], r[7]), _mm256_unpackhi_ps(r[6], r[7]));
+    let (b0, b1) = (_mm256_shuffle_ps::<0x44>(a0, a2), _mm256_shuffle_ps::<0xee>(a0, a2));
+    let (b2, b3) = (_mm256_shuffle_ps::<0x44>(a1, a3), _mm256_shuffle_ps::<0xee>(a1, a3));
+    let (b4, b5) = (_mm256_shuffle_ps::<0x44>(a4, a6), _mm256_shuffle_ps::<0xee>(a4, a6));
+    let (b6, b7) = (_mm256_shuffle_ps::<0x44>(a5, a7), _mm256_shuffle_ps::<0xee>(a5, a7));
+    let columns = [
+        _mm256_permute2f128_ps::<0x20>(b0, b4),
+        _mm256_permute2f128_ps::<0x20>(b1, b5),
+        _mm256_permute2f128_ps::<0x20>(b2, b6),
+        _mm256_permute2f128_ps::<0x20>(b3, b7),
+        _mm256_permute2f128_ps::<0x31>(b0, b4),
+        _mm256_permute2f128_ps::<0x31>(b1, b5),
+        _mm256_permute2f128_ps::<0x31>(b2, b6),
+        _mm256_permute2f128_ps::<0x31>(b3, b7),
+    ];
+    for (j, v) in columns.into_iter().enumerate() {
+        unsafe { _mm256_storeu_ps(dst.wrapping_add(j * dst_row), v) };
+    }
+}
+
 impl Simd for Avx2 {
     type F = __m256;
     type I = __m256i;
@@ -74,6 +108,10 @@ impl Simd for Avx2 {
     #[inline(always)]
     unsafe fn store_partial(self, p: *mut f32, v: __m256, n: usize) {
         unsafe { _mm256_maskstore_ps(p, self.tail(n), v) }
+    }
+    #[inline(always)]
+    unsafe fn transpose8(self, src: *const f32, src_row: isize, rows: usize, dst: *mut f32, dst_row: usize) {
+        unsafe { transpose8(src, src_row, rows, dst, dst_row) }
     }
     #[inline(always)]
     fn prefetch(self, p: *const f32) {

@@ -72,6 +72,10 @@ impl Simd for Avx512 {
         unsafe { _mm512_mask_storeu_ps(p, self.tail(n), v) }
     }
     #[inline(always)]
+    unsafe fn transpose8(self, src: *const f32, src_row: isize, rows: usize, dst: *mut f32, dst_row: usize) {
+        unsafe { super::avx2::transpose8(src, src_row, rows, dst, dst_row) }
+    }
+    #[inline(always)]
     fn prefetch(self, p: *const f32) {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
     }

@@ -28,6 +28,8 @@ pub use unary::{UnaryF32, unary_f32, unary_f32_in_place};
 /// One instruction-set level with its vectors of `W` lanes.
 ///
 /// The names follow IEEE 754 where it has one. Comparisons are ordered and quiet: false when an operand is NaN.
+// `self` is the level, never the operand: the conventions on names of conversions are not meant for it.
+#[allow(clippy::wrong_self_convention)]
 pub trait Simd: Copy + Send + Sync + 'static {
     /// f32 lanes.
     type F: Copy;
@@ -66,6 +68,22 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// `p` must be valid for writing `n` f32.
     unsafe fn store_partial(self, p: *mut f32, v: Self::F, n: usize);
 
+    /// Writes eight columns of up to eight rows as eight rows of eight; rows beyond `rows` count as zeros.
+    /// # Safety
+    /// Eight elements from `src + i · src_row` on must be readable for each `i < rows ≤ 8`, and eight from
+    /// `dst + j · dst_row` on writable for each `j < 8`. Rows of `dst` may overlap: they are written in order.
+    #[inline(always)]
+    unsafe fn transpose8(self, src: *const f32, src_row: isize, rows: usize, dst: *mut f32, dst_row: usize) {
+        for j in 0..8 {
+            for i in 0..8 {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    let v = if i < rows { *src.offset(i as isize * src_row).add(j) } else { 0.0 };
+                    *dst.add(j * dst_row + i) = v;
+                }
+            }
+        }
+    }
     /// Asks for the cache line at `p`, which need not be valid.
     #[inline(always)]
     fn prefetch(self, _p: *const f32) {}

@@ -140,7 +140,7 @@ pub fn gelu<S: Simd>(s: S, x: S::F) -> S::F {
 pub fn gelu_tanh<S: Simd>(s: S, x: S::F) -> S::F {
     // This is x · sigmoid(z) with z = 2√(2/π) x (1 + 0.044715 x²), and an error in z counts |z| times over in the
     // tail: z is formed in two floats.
-    const C0: f32 = 1.595_769_1;
+    const C0: f32 = 1.595_769_2;
     const C0_LO: f32 = (1.595_769_121_605_730_7 - C0 as f64) as f32;
     const C1: f32 = 0.071_354_814;
     const C1_LO: f32 = (1.595_769_121_605_730_7 * 0.044_715 - C1 as f64) as f32;
