@@ -3,6 +3,7 @@
 //! It runs nodes in order, each by its op's own reference semantics ([`OpDef::eval`](crate::op::OpDef::eval)), and checks every
 //! result against the type that inference promised. It shares no code with any kernel, and no backend may call it.
 
+mod axis;
 mod elementwise;
 mod index;
 mod raw;
@@ -17,6 +18,7 @@ use crate::op::{EvalCx, EvalOptions};
 use crate::tensor::{Tensor, Value};
 use crate::types::{Shape, Type};
 
+pub use axis::AroundAxis;
 pub use elementwise::{broadcast_index, broadcast_sizes, elementwise};
 pub use index::{for_each_index, gather_elements, index_elements, row_major_strides, take_linear};
 pub use raw::Raw;

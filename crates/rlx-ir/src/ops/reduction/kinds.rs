@@ -29,3 +29,17 @@ crate::attr_enum! {
         Sum = "sum",
     }
 }
+
+crate::attr_enum! {
+    /// What a running fold does.
+    pub enum CumKind {
+        /// Sum.
+        Sum = "sum",
+        /// Product.
+        Prod = "prod",
+        /// Largest; NaN once one was.
+        Max = "max",
+        /// Smallest; NaN once one was.
+        Min = "min",
+    }
+}

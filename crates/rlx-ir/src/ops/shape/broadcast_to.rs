@@ -64,15 +64,15 @@ impl OpRules for BroadcastTo {
             match d.as_atom() {
                 Some(Atom::Bcast(parts)) if parts.contains(a) => {
                     for p in parts.iter().filter(|p| *p != a) {
-                        cx.record(Constraint::Broadcastable(a.clone(), p.clone()), "broadcast");
+                        cx.require(Constraint::Broadcastable(a.clone(), p.clone()), "broadcast")?;
                     }
                 }
                 _ => {
                     let both = a.bcast(d);
                     if both != *d {
-                        cx.record(Constraint::Eq(both, d.clone()), "broadcast");
+                        cx.require(Constraint::Eq(both, d.clone()), "broadcast")?;
                     }
-                    cx.record(Constraint::Broadcastable(a.clone(), d.clone()), "broadcast");
+                    cx.require(Constraint::Broadcastable(a.clone(), d.clone()), "broadcast")?;
                 }
             }
         }

@@ -24,14 +24,16 @@ pub(crate) fn rearranged(
     positions(&from, &to)?.into_iter().map(|p| elems.get(p).cloned()).collect()
 }
 
-/// `a ≤ b` by bounds, or because `a` is a min (`b` a max) with an operand that shows it.
-fn shown_le(a: &Dim, b: &Dim) -> Option<bool> {
+/// `a ≤ b` by bounds, or because the operands of a min or max show it.
+pub(crate) fn shown_le(a: &Dim, b: &Dim) -> Option<bool> {
     let direct = a.known_le(b);
     if direct.is_some() {
         return direct;
     }
     let shown = match (a.as_atom(), b.as_atom()) {
         (Some(Atom::Min(list)), _) => list.iter().any(|x| x.known_le(b) == Some(true)),
+        (Some(Atom::Max(list)), _) => list.iter().all(|x| x.known_le(b) == Some(true)),
+        (_, Some(Atom::Min(list))) => list.iter().all(|x| a.known_le(x) == Some(true)),
         (_, Some(Atom::Max(list))) => list.iter().any(|x| a.known_le(x) == Some(true)),
         _ => false,
     };

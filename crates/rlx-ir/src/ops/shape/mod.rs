@@ -4,6 +4,7 @@ mod broadcast_to;
 mod concat;
 mod constant;
 mod from_dims;
+mod helpers;
 mod iota;
 pub(crate) mod known;
 mod pad;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::ops::testing::{arange, fails, floats, run1, t};
+use crate::ops::testing::{arange, fails, floats, run, run_static, run1, t};
 use crate::{Builder, DType, Dim, Symbol, Tensor};
 
 fn dims(d: &[i64]) -> Vec<Dim> {
@@ -100,4 +100,62 @@ fn data_becomes_sizes() {
         b.iota(DType::I32, sizes, 0)
     });
     assert_eq!(y, t(&[2, 3], &[0i32, 0, 0, 1, 1, 1]));
+}
+
+#[test]
+fn slices_by_the_rules_of_onnx() {
+    let x = arange(&[4]);
+    let s = |start: i64, end: i64, step| {
+        let y = run1(std::slice::from_ref(&x), |b, x| b.slice_axis(x[0], 0, start, end, step));
+        let fixed = run_static(std::slice::from_ref(&x), |b, x| Ok(vec![b.slice_axis(x[0], 0, start, end, step)?]));
+        assert_eq!(fixed.unwrap(), std::slice::from_ref(&y), "symbolic and static axes agree");
+        floats(&y).into_iter().map(|v| v as i64).collect::<Vec<_>>()
+    };
+    assert_eq!(s(-1, i64::MIN, -1), [3, 2, 1, 0]);
+    assert_eq!(s(-1, i64::MAX, -1), [0i64; 0]);
+    assert_eq!(s(0, 5, -1), [0i64; 0]);
+    assert_eq!(s(1, i64::MAX, 1), [1, 2, 3]);
+    assert_eq!(s(0, i64::from(i32::MAX), 3), [0, 3]);
+    assert_eq!(s(-3, -1, 1), [1, 2]);
+    assert_eq!(s(10, 20, 1), [0i64; 0]);
+    assert_eq!(s(10, 0, -2), [3, 1]);
+    assert_eq!(s(-10, 2, 1), [0, 1]);
+    let y = run1(&[arange(&[0, 3])], |b, x| b.slice_axis(x[0], 0, -1, i64::MIN, -1));
+    assert_eq!(y.dims(), &[0, 3]);
+    assert!(fails(&[arange(&[3])], |b, x| b.slice_axis(x[0], 0, 0, 3, 0)).contains("step"));
+}
+
+#[test]
+fn helpers_rearrange() {
+    let x = arange(&[2, 3]);
+    let one = std::slice::from_ref(&x);
+    let y = run1(one, |b, x| b.tile(x[0], &dims(&[1, 2])));
+    assert_eq!(y, t(&[2, 6], &[0f32, 1., 2., 0., 1., 2., 3., 4., 5., 3., 4., 5.]));
+    assert_eq!(run1(one, |b, x| b.expand_dims(x[0], &[0, -1])).dims(), &[1, 2, 3, 1]);
+    assert_eq!(run1(&[arange(&[1, 3])], |b, x| b.squeeze(x[0], &[0])).dims(), &[3]);
+    assert!(fails(one, |b, x| b.squeeze(x[0], &[0])).contains("equal"));
+    assert_eq!(run1(&[arange(&[2, 3, 4])], |b, x| b.flatten(x[0], -1)).dims(), &[6, 4]);
+    assert_eq!(run1(&[arange(&[2, 3])], |b, x| b.flatten(x[0], 2)).dims(), &[6, 1]);
+    let parts = run(&[arange(&[7])], |b, x| b.split_even(x[0], 0, 3)).unwrap();
+    assert_eq!(parts.iter().map(floats).collect::<Vec<_>>(), [vec![0., 1., 2.], vec![3., 4., 5.], vec![6.]]);
+    assert_eq!(run1(&[arange(&[1, 3])], |b, x| b.expand(x[0], dims(&[2, 2, 1]))).dims(), &[2, 2, 3]);
+    assert!(fails(one, |b, x| b.expand(x[0], dims(&[4]))).contains("broadcast"));
+    let y = run1(&[], |b, _| b.range_dims(Dim::from(5), Dim::from(-2), -3));
+    assert_eq!(y, t(&[3], &[5i64, 2, -1]));
+    let y = run1(one, |b, x| {
+        let k = b.constant(Tensor::scalar(0i64))?;
+        b.trilu(x[0], k, true)
+    });
+    assert_eq!(floats(&y), [0., 1., 2., 0., 4., 5.]);
+    let y = run1(&[t(&[3], &[1i32, -1, 7])], |b, x| {
+        let (on, off) = (b.constant(Tensor::scalar(5u8))?, b.constant(Tensor::scalar(1u8))?);
+        b.one_hot(x[0], Dim::from(3), -1, on, off)
+    });
+    assert_eq!(y, t(&[3, 3], &[1u8, 5, 1, 1, 1, 5, 1, 1, 1]));
+    let y = run1(&[arange(&[1, 4, 1, 2])], |b, x| b.depth_to_space(x[0], 2, false));
+    assert_eq!(y, t(&[1, 1, 2, 4], &[0f32, 2., 1., 3., 4., 6., 5., 7.]));
+    let y = run1(&[y], |b, x| b.space_to_depth(x[0], 2));
+    assert_eq!(y, arange(&[1, 4, 1, 2]));
+    let y = run1(&[arange(&[2]), arange(&[2])], |b, x| b.stack(x, 1));
+    assert_eq!(y, t(&[2, 2], &[0f32, 0., 1., 1.]));
 }
