@@ -58,10 +58,10 @@ macro_rules! unary_functions {
                 }
             )*
         }
-        /// Runs the loop of one function.
+        /// `y[i] = op(x[i])` for `i < n`.
         /// # Safety
         /// `x` and `y` are valid for `n` elements, and equal or disjoint.
-        unsafe fn run(op: UnaryF32, isa: Isa, x: *const f32, y: *mut f32, n: usize) {
+        pub unsafe fn unary_f32_raw(op: UnaryF32, isa: Isa, x: *const f32, y: *mut f32, n: usize) {
             match op {
                 $(UnaryF32::$name => {
                     dispatch(isa, MapLoop { x, y, n, f: std::marker::PhantomData::<functions::$name> })
@@ -163,12 +163,12 @@ pub fn unary_f32(op: UnaryF32, isa: Isa, x: &[f32], y: &mut [f32]) {
     let n = x.len().min(y.len());
     debug_assert_eq!(x.len(), y.len(), "operand and result differ in length");
     // SAFETY: both slices hold n elements, and a shared and an exclusive slice never overlap.
-    unsafe { run(op, isa, x.as_ptr(), y.as_mut_ptr(), n) }
+    unsafe { unary_f32_raw(op, isa, x.as_ptr(), y.as_mut_ptr(), n) }
 }
 
 /// `x[i] = op(x[i])`.
 pub fn unary_f32_in_place(op: UnaryF32, isa: Isa, x: &mut [f32]) {
     let p = x.as_mut_ptr();
     // SAFETY: operand and result are the same slice.
-    unsafe { run(op, isa, p, p, x.len()) }
+    unsafe { unary_f32_raw(op, isa, p, p, x.len()) }
 }

@@ -41,10 +41,10 @@ fn exp_of_negative<S: Simd>(s: S, z: S::F, lo: Option<S::F>) -> (S::F, S::I, S::
     (p, n, scale(s, p, n))
 }
 
-/// NaN at −∞, else `r`.
+/// −0 at −∞, the limit where the formula would give NaN; else `r`.
 #[inline(always)]
-fn nan_at_minus_infinity<S: Simd>(s: S, x: S::F, r: S::F) -> S::F {
-    s.select(s.eq(x, s.splat(f32::NEG_INFINITY)), s.splat(f32::NAN), r)
+fn zero_at_minus_infinity<S: Simd>(s: S, x: S::F, r: S::F) -> S::F {
+    s.select(s.eq(x, s.splat(f32::NEG_INFINITY)), s.splat(-0.0), r)
 }
 
 /// x · u(x) where u is `pos / den` for x ≥ 0 and `neg · 2ⁿ / den` below, without losing a subnormal result.
@@ -55,7 +55,7 @@ fn x_times<S: Simd>(s: S, x: S::F, pos: S::F, neg: S::F, den: S::F, n: S::I) -> 
     let bounded = s.max_fast(s.splat(-DEEP), x);
     let num = s.mul(bounded, s.select(below, neg, pos));
     let q = s.div(num, den);
-    nan_at_minus_infinity(s, x, s.select(below, scale(s, q, n), q))
+    zero_at_minus_infinity(s, x, s.select(below, scale(s, q, n), q))
 }
 
 /// x · sigmoid(x).
@@ -96,7 +96,9 @@ pub fn log_sigmoid<S: Simd>(s: S, x: S::F) -> S::F {
 /// x / (1 + |x|).
 #[inline(always)]
 pub fn softsign<S: Simd>(s: S, x: S::F) -> S::F {
-    s.div(x, s.add(s.splat(1.0), s.abs(x)))
+    let r = s.div(x, s.add(s.splat(1.0), s.abs(x)));
+    let infinite = s.eq(s.abs(x), s.splat(f32::INFINITY));
+    s.select(infinite, s.with_sign(s.splat(1.0), x), r)
 }
 
 /// max(x, 0); NaN stays.
@@ -109,7 +111,8 @@ pub fn relu<S: Simd>(s: S, x: S::F) -> S::F {
 #[inline(always)]
 pub fn hard_swish<S: Simd>(s: S, x: S::F) -> S::F {
     let gate = s.fma(x, s.splat(1.0 / 6.0), s.splat(0.5));
-    s.mul(x, s.min_fast(s.splat(1.0), s.max_fast(s.zero(), gate)))
+    // NaN passes both bounds: they come first.
+    zero_at_minus_infinity(s, x, s.mul(x, s.min_fast(s.splat(1.0), s.max_fast(s.zero(), gate))))
 }
 
 /// x · Φ(x) with the normal distribution function Φ: the erf form of gelu.
@@ -132,7 +135,7 @@ pub fn gelu<S: Simd>(s: S, x: S::F) -> S::F {
     let v = s.mul(s.neg(t), tail);
     let y = scale(s, s.fma(v, w, v), n);
     let r = s.select(s.lt(x, s.zero()), y, s.add(x, y));
-    nan_at_minus_infinity(s, x, r)
+    zero_at_minus_infinity(s, x, r)
 }
 
 /// ½ x (1 + tanh(√(2/π) (x + 0.044715 x³))).

@@ -1,0 +1,258 @@
+//! Walks over memory at concrete sizes: what a kernel's plan holds, and what it runs on.
+//!
+//! A *plan* is made when the sizes of a call are known and kept with the binding; it names buffers by number, since
+//! their memory differs from run to run. Invariant: [`BindCx::access`] has checked that every element that an access
+//! of a plan reaches over its space lies within its buffer; kernels rely on that when they use raw pointers, and a
+//! [`Buffers`] table holds, for every buffer, memory of at least the size that the binding gave it.
+
+use rlx_compile::lir::{Access, BufId, DimId, Lir, View};
+use rlx_driver::{AlignedBuffer, Isa, Region};
+use rlx_ir::DType;
+use smallvec::SmallVec;
+use std::sync::OnceLock;
+
+/// Sizes of a space.
+pub type Sizes = SmallVec<[usize; 6]>;
+/// Steps of a walk, in elements.
+pub type Strides = SmallVec<[i64; 6]>;
+
+/// What is wrong with sizes; the caller adds where.
+pub type BindError = String;
+/// What is wrong with data; the caller adds where.
+pub type KernelError = String;
+
+/// An address that tasks on several threads hold. Who dereferences it answers for what it reaches.
+#[derive(Clone, Copy, Debug)]
+pub struct Ptr(pub *mut u8);
+
+// SAFETY: only an address; see the type's text.
+unsafe impl Send for Ptr {}
+// SAFETY: as above.
+unsafe impl Sync for Ptr {}
+
+impl Ptr {
+    /// The address.
+    #[inline(always)]
+    pub fn get(self) -> *mut u8 {
+        self.0
+    }
+}
+
+/// A walk with concrete sizes: element (i0, i1, …) lies at `offset + Σ strides[a]·i_a`, in elements.
+#[derive(Clone, Debug)]
+pub struct BoundAccess {
+    /// The buffer's number.
+    pub buffer: u32,
+    /// Element type.
+    pub dtype: DType,
+    /// Position of index 0.
+    pub offset: i64,
+    /// Step of each axis.
+    pub strides: Strides,
+}
+
+/// A tensor with concrete sizes.
+#[derive(Clone, Debug)]
+pub struct BoundView {
+    /// Sizes.
+    pub sizes: Sizes,
+    /// The walk over them.
+    pub access: BoundAccess,
+}
+
+impl BoundView {
+    /// Number of elements.
+    pub fn numel(&self) -> usize {
+        self.sizes.iter().product()
+    }
+
+    /// True if its elements lie side by side in row-major order.
+    pub fn is_dense(&self) -> bool {
+        let mut step = 1i64;
+        for (&n, &s) in self.sizes.iter().zip(&self.access.strides).rev() {
+            if n != 1 && s != step {
+                return false;
+            }
+            step = step.saturating_mul(n as i64);
+        }
+        true
+    }
+}
+
+/// Memory of all buffers of one run, by number.
+#[derive(Clone, Copy, Debug)]
+pub struct Buffers<'a> {
+    ptrs: &'a [Ptr],
+}
+
+impl<'a> Buffers<'a> {
+    /// A table of memory.
+    pub fn new(ptrs: &'a [Ptr]) -> Self {
+        Buffers { ptrs }
+    }
+
+    /// The first byte of a buffer.
+    #[inline]
+    pub fn base(&self, buffer: u32) -> *mut u8 {
+        self.ptrs.get(buffer as usize).map_or(std::ptr::null_mut(), |p| p.get())
+    }
+
+    /// The address of an access's index 0, for dtypes of a byte or more.
+    #[inline]
+    pub fn at(&self, access: &BoundAccess) -> *mut u8 {
+        let size = access.dtype.bits() / 8;
+        self.base(access.buffer).wrapping_offset(access.offset as isize * size as isize)
+    }
+
+    /// [`Buffers::at`] as a typed address.
+    #[inline]
+    pub fn typed<T>(&self, access: &BoundAccess) -> *mut T {
+        self.at(access).cast()
+    }
+}
+
+/// A form of a weight that a kernel reads faster, made at its first run and kept while the parameter keeps its value.
+#[derive(Debug, Default)]
+pub struct Weight(OnceLock<AlignedBuffer>);
+
+impl Weight {
+    /// The form, made by `make` unless it is there. `None` where `make` had no memory: then use the weight as it is.
+    pub fn get_or_make(&self, make: impl FnOnce() -> Option<AlignedBuffer>) -> Option<&AlignedBuffer> {
+        if let Some(w) = self.0.get() {
+            return Some(w);
+        }
+        let made = make()?;
+        Some(self.0.get_or_init(|| made))
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        self.0.get().map_or(0, AlignedBuffer::len)
+    }
+}
+
+/// What a kernel runs with.
+pub struct RunCx<'a> {
+    /// Memory.
+    pub bufs: Buffers<'a>,
+    /// Threads.
+    pub region: &'a Region<'a>,
+    /// Instruction set of the kernels.
+    pub isa: Isa,
+    /// Where to keep the packed form of the kernel's weight operand; there only if that operand is a parameter or constant of fixed shape.
+    pub weight: Option<&'a Weight>,
+}
+
+/// What a kernel's plan is made from.
+pub struct BindCx<'a> {
+    /// The program.
+    pub lir: &'a Lir,
+    /// Values of its table of dims; those that are not known yet are `None`-like and never asked for.
+    pub dims: &'a [i64],
+    /// Elements that each buffer has; −1 where not known yet.
+    pub numels: &'a [i64],
+    /// Instruction set of the kernels.
+    pub isa: Isa,
+}
+
+impl BindCx<'_> {
+    /// A dim's value.
+    pub fn value(&self, id: DimId) -> i64 {
+        self.dims.get(id.index()).copied().unwrap_or(0)
+    }
+
+    /// A dim's value as a size.
+    pub fn size(&self, id: DimId) -> Result<usize, BindError> {
+        usize::try_from(self.value(id)).map_err(|_| format!("size `{}` is {}", self.lir.dims.get(id), self.value(id)))
+    }
+
+    /// Values as sizes.
+    pub fn sizes(&self, ids: &[DimId]) -> Result<Sizes, BindError> {
+        ids.iter().map(|&id| self.size(id)).collect()
+    }
+
+    /// Dtype of a buffer.
+    pub fn dtype(&self, buffer: BufId) -> DType {
+        self.lir.buffers.get(buffer.index()).map_or(DType::U8, |b| b.dtype)
+    }
+
+    /// A walk over a space of these sizes, checked to stay within its buffer.
+    pub fn access(&self, access: &Access, space: &[usize]) -> Result<BoundAccess, BindError> {
+        let strides: Strides = access.strides.iter().map(|&s| self.value(s)).collect();
+        let bound = BoundAccess {
+            buffer: access.buffer.0,
+            dtype: self.dtype(access.buffer),
+            offset: self.value(access.offset),
+            strides,
+        };
+        if bound.strides.len() != space.len() {
+            return Err(format!(
+                "a walk over buffer {} has {} strides for {} axes",
+                bound.buffer,
+                bound.strides.len(),
+                space.len()
+            ));
+        }
+        let numel = self.numels.get(access.buffer.index()).copied().unwrap_or(-1);
+        check_reach(&bound, space, numel)?;
+        Ok(bound)
+    }
+
+    /// A view, checked as [`BindCx::access`] does.
+    pub fn view(&self, view: &View) -> Result<BoundView, BindError> {
+        let sizes = self.sizes(&view.sizes)?;
+        let access = self.access(&view.access, &sizes)?;
+        Ok(BoundView { sizes, access })
+    }
+}
+
+/// The least and greatest position that a walk reaches over a space; `None` if the space is empty.
+pub fn reach(access: &BoundAccess, space: &[usize]) -> Result<Option<(i64, i64)>, BindError> {
+    if space.contains(&0) {
+        return Ok(None);
+    }
+    let overflow = || format!("a walk over buffer {} leaves the range of 64 bits", access.buffer);
+    let (mut low, mut high) = (access.offset, access.offset);
+    for (&n, &stride) in space.iter().zip(&access.strides) {
+        let last = i64::try_from(n - 1).map_err(|_| overflow())?;
+        let span = stride.checked_mul(last).ok_or_else(overflow)?;
+        let end = if span < 0 { &mut low } else { &mut high };
+        *end = end.checked_add(span).ok_or_else(overflow)?;
+    }
+    Ok(Some((low, high)))
+}
+
+fn check_reach(access: &BoundAccess, space: &[usize], numel: i64) -> Result<(), BindError> {
+    match reach(access, space)? {
+        Some((low, high)) if low < 0 || high >= numel => Err(format!(
+            "a walk over buffer {} of {numel} elements reaches positions {low} to {high} (sizes {space:?}, strides {:?})",
+            access.buffer, access.strides
+        )),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn access(offset: i64, strides: &[i64]) -> BoundAccess {
+        BoundAccess { buffer: 0, dtype: DType::F32, offset, strides: strides.into() }
+    }
+
+    #[test]
+    fn reach_of_negative_and_broadcast_strides() {
+        assert_eq!(reach(&access(11, &[-4, 0, 1]), &[3, 9, 2]), Ok(Some((3, 12))));
+        assert_eq!(reach(&access(5, &[i64::MAX]), &[0]), Ok(None));
+        assert_eq!(reach(&access(7, &[]), &[]), Ok(Some((7, 7))));
+        assert!(reach(&access(0, &[i64::MAX]), &[3]).is_err());
+    }
+
+    #[test]
+    fn walks_past_the_end_are_refused() {
+        assert!(check_reach(&access(0, &[1]), &[10], 10).is_ok());
+        assert!(check_reach(&access(1, &[1]), &[10], 10).is_err());
+        assert!(check_reach(&access(0, &[-1]), &[2], 10).is_err());
+        assert!(check_reach(&access(100, &[1]), &[0], 10).is_ok());
+    }
+}

@@ -1,0 +1,120 @@
+//! Contractions: batched matrix products with an epilogue.
+
+use crate::buffers::{BindCx, BindError, BoundAccess, Ptr, RunCx, Sizes};
+use crate::epilogue::{self, EpiloguePlan};
+use crate::space::position;
+use crate::tile::code::Code;
+use crate::tile::{Work, io, scratch};
+use rlx_compile::lir::ContractKernel;
+use rlx_ir::DType;
+
+/// A contraction at concrete sizes.
+#[derive(Debug)]
+pub struct ContractPlan {
+    batch: Sizes,
+    m: Sizes,
+    n: Sizes,
+    k: Sizes,
+    lhs: BoundAccess,
+    rhs: BoundAccess,
+    acc: DType,
+    epilogue: EpiloguePlan,
+}
+
+/// Plans a contraction.
+pub fn plan(k: &ContractKernel, code: &Code, cx: &BindCx<'_>) -> Result<ContractPlan, BindError> {
+    let (batch, m) = (cx.sizes(&k.batch)?, cx.sizes(&k.m)?);
+    let (n, kk) = (cx.sizes(&k.n)?, cx.sizes(&k.k)?);
+    let join = |parts: &[&Sizes]| parts.iter().flat_map(|p| p.iter().copied()).collect::<Sizes>();
+    let lhs = cx.access(&k.lhs, &join(&[&batch, &m, &kk]))?;
+    let rhs = cx.access(&k.rhs, &join(&[&batch, &n, &kk]))?;
+    let out = join(&[&batch, &m, &n]);
+    let epilogue = epilogue::plan(&k.epilogue, code, &out, batch.len() + m.len(), cx)?;
+    Ok(ContractPlan { batch, m, n, k: kk, lhs, rhs, acc: k.acc, epilogue })
+}
+
+/// Runs a contraction.
+/// # Safety
+/// As [`crate::map::run`].
+pub unsafe fn run(p: &ContractPlan, code: &Code, run: &RunCx<'_>) {
+    let count = |s: &Sizes| s.iter().product::<usize>();
+    let (batch, m, n, k) = (count(&p.batch), count(&p.m), count(&p.n), count(&p.k));
+    if batch * m * n == 0 {
+        return;
+    }
+    let (lhs, rhs) = (Ptr(run.bufs.base(p.lhs.buffer)), Ptr(run.bufs.base(p.rhs.buffer)));
+    let work = Work::of(p.acc).unwrap_or(Work::F32);
+    let (nb, nm) = (p.batch.len(), p.m.len());
+    run.region.parallel_for(batch * m, &|row| {
+        let (b, i) = (row / m, row % m);
+        let left = position(b, &p.batch, p.lhs.offset, &p.lhs.strides[..nb]);
+        let left = position(i, &p.m, left, &p.lhs.strides[nb..nb + nm]);
+        let right = position(b, &p.batch, p.rhs.offset, &p.rhs.strides[..nb]);
+        scratch::with(n * work.size(), |acc| {
+            let acc = acc.as_mut_ptr();
+            for j in 0..n {
+                let right = position(j, &p.n, right, &p.rhs.strides[nb..nb + p.n.len()]);
+                let at = |c: usize| {
+                    let l = position(c, &p.k, left, &p.lhs.strides[nb + nm..]);
+                    let r = position(c, &p.k, right, &p.rhs.strides[nb + p.n.len()..]);
+                    (l, r)
+                };
+                // SAFETY: the walks were checked to lie within their buffers at bind; acc holds n elements.
+                unsafe { dot(p.acc, (p.lhs.dtype, lhs.get()), (p.rhs.dtype, rhs.get()), k, at, acc, j) };
+            }
+            p.epilogue.with_runner(code, run.bufs, run.isa, |e| {
+                // SAFETY: the row is this task's alone.
+                unsafe { e.run(row, 0, n, acc) }
+            });
+        });
+    });
+}
+
+/// Element `j` of `acc`: the sum of `k` products.
+/// # Safety
+/// Positions that `at` gives lie within the operands' memory; `acc` holds more than `j` elements of the accumulator's
+/// working type.
+pub(crate) unsafe fn dot(
+    acc_dtype: DType,
+    lhs: (DType, *const u8),
+    rhs: (DType, *const u8),
+    k: usize,
+    at: impl Fn(usize) -> (i64, i64),
+    acc: *mut u8,
+    j: usize,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if acc_dtype.is_complex() {
+            let mut sum = [0.0f64; 2];
+            for c in 0..k {
+                let (l, r) = at(c);
+                let (mut a, mut b) = ([0.0f64; 2], [0.0f64; 2]);
+                let one = io::Block { sizes: &[], strides: &[] };
+                io::load(lhs.0, lhs.1, l, one, (&raw mut a).cast());
+                io::load(rhs.0, rhs.1, r, one, (&raw mut b).cast());
+                sum[0] += a[0] * b[0] - a[1] * b[1];
+                sum[1] += a[0] * b[1] + a[1] * b[0];
+            }
+            *acc.cast::<[f64; 2]>().add(j) = sum;
+        } else if acc_dtype.is_float() {
+            let mut sum = 0.0;
+            for c in 0..k {
+                let (l, r) = at(c);
+                sum += io::read_f64(lhs.0, lhs.1, l) * io::read_f64(rhs.0, rhs.1, r);
+            }
+            match Work::of(acc_dtype) {
+                Some(Work::F32) => *acc.cast::<f32>().add(j) = sum as f32,
+                _ => *acc.cast::<f64>().add(j) = sum,
+            }
+        } else {
+            let mut sum = 0i128;
+            for c in 0..k {
+                let (l, r) = at(c);
+                let product = io::read_i128(lhs.0, lhs.1, l).wrapping_mul(io::read_i128(rhs.0, rhs.1, r));
+                sum = sum.wrapping_add(product);
+            }
+            io::write_i128(acc_dtype, acc, j, sum);
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Kernels of single ops that are no map, row or contraction: gather, scatter, sort, cumulative, resize, recurrent cells.
+//!
+//! An op's kernel is a function on views; where a size depends on data it says so with [`Defined`].
+
+use crate::buffers::{BindCx, BindError, BoundView, KernelError, RunCx};
+use rlx_compile::lir::LibraryKernel;
+use rlx_driver::AlignedBuffer;
+use rlx_ir::Op;
+
+/// A library kernel at concrete sizes.
+#[derive(Debug)]
+pub struct LibraryPlan {
+    /// The op with the sizes of this binding in its attributes.
+    pub op: Op,
+    /// Operands.
+    pub inputs: Vec<BoundView>,
+    /// Results; empty where their sizes are not known before the kernel has run.
+    pub outputs: Vec<BoundView>,
+}
+
+/// What a kernel whose results depend on data for their size gives.
+#[derive(Debug, Default)]
+pub struct Defined {
+    /// Values of the symbols that it defines, in order.
+    pub symbols: Vec<i64>,
+    /// The results, dense and row-major: the executor copies them to their buffers once those have a size.
+    pub outputs: Vec<AlignedBuffer>,
+}
+
+/// Plans a library kernel. `defines` says that sizes of its results are not known yet.
+pub fn plan(k: &LibraryKernel, defines: bool, cx: &BindCx<'_>) -> Result<LibraryPlan, BindError> {
+    let mut values = k.dims.iter().map(|&d| cx.value(d));
+    // Dims that are not in the kernel's list stay as they are: those of results that are not known yet.
+    let op = k.op.def().map_dims(&mut |dim| values.next().map_or_else(|| dim.clone(), rlx_ir::Dim::from));
+    let views = |list: &[rlx_compile::lir::View]| list.iter().map(|v| cx.view(v)).collect::<Result<Vec<_>, _>>();
+    Ok(LibraryPlan { op, inputs: views(&k.inputs)?, outputs: if defines { Vec::new() } else { views(&k.outputs)? } })
+}
+
+/// Whether there is a kernel for an op.
+pub fn has(op: &Op) -> bool {
+    let _ = op;
+    false
+}
+
+/// Runs a library kernel; `Some` where it defines sizes.
+/// # Safety
+/// As [`crate::map::run`].
+pub unsafe fn run(p: &LibraryPlan, run: &RunCx<'_>) -> Result<Option<Defined>, KernelError> {
+    let _ = run;
+    Err(format!("there is no kernel for `{}`", p.op.name()))
+}

@@ -1,0 +1,176 @@
+//! Map kernels: a scalar program at each point of a space.
+//!
+//! Axes are merged and ordered when sizes are known, the space is cut into blocks of at most [`BLOCK`] points, and the
+//! blocks are dealt out to tasks by the size of the space alone.
+
+use crate::buffers::{BindCx, BindError, BoundAccess, Ptr, RunCx, Sizes, Strides};
+use crate::space::{Blocks, Cut, Space};
+use crate::tile::code::{Code, What};
+use crate::tile::io::Block;
+use crate::tile::machine::{Class, Machine, Modes, scratch_len};
+use crate::tile::{BLOCK, Work, scratch};
+use rlx_compile::lir::MapKernel;
+use rlx_ir::DType;
+
+/// Points of a task: enough that dealing it out costs little.
+const TASK: usize = 16 * 1024;
+
+/// A walk of the kernel with its steps on the merged axes.
+#[derive(Clone, Debug)]
+pub(crate) struct Walk {
+    pub access: BoundAccess,
+    pub class: Class,
+}
+
+/// A map kernel at concrete sizes.
+#[derive(Debug)]
+pub struct MapPlan {
+    space: Space,
+    cut: Cut,
+    reads: Vec<Walk>,
+    writes: Vec<BoundAccess>,
+    /// Results that are computed where they are written.
+    direct: Vec<bool>,
+    /// Steps of `Index` values, by value.
+    indices: Vec<(u32, Strides)>,
+    modes: Modes,
+    blocks_per_task: usize,
+}
+
+/// Plans a map kernel.
+pub fn plan(k: &MapKernel, code: &Code, cx: &BindCx<'_>) -> Result<MapPlan, BindError> {
+    let sizes = cx.sizes(&k.space)?;
+    let mut reads = k.reads.iter().map(|a| cx.access(a, &sizes)).collect::<Result<Vec<_>, _>>()?;
+    let mut writes = k.writes.iter().map(|a| cx.access(a, &sizes)).collect::<Result<Vec<_>, _>>()?;
+    let mut indices = Vec::new();
+    for (i, step) in code.steps.iter().enumerate().filter(|(_, s)| s.live) {
+        if let What::Index(axis) = step.what {
+            let strides = (0..sizes.len()).map(|a| i64::from(a == axis as usize)).collect();
+            indices.push((i as u32, strides));
+        }
+    }
+    let walks: Vec<&[i64]> = (writes.iter().chain(&reads).map(|a| a.strides.as_slice()))
+        .chain(indices.iter().map(|(_, s): &(u32, Strides)| s.as_slice()))
+        .collect();
+    let space = Space::simplified(&sizes, &walks, 0);
+    let cut = Cut::new(&space.sizes, BLOCK);
+    let mut merged = space.walks.iter().cloned();
+    for access in writes.iter_mut().chain(&mut reads) {
+        access.strides = merged.next().unwrap_or_default();
+    }
+    for (_, strides) in &mut indices {
+        *strides = merged.next().unwrap_or_default();
+    }
+    let reads: Vec<Walk> =
+        reads.into_iter().map(|access| Walk { class: classify(&cut, &space.sizes, &access), access }).collect();
+    let mut modes = Modes::new(code, cx, |what| match *what {
+        What::Read(n) => reads.get(n as usize).is_some_and(|r| r.class == Class::Uniform),
+        What::Index(axis) => sizes.get(axis as usize) == Some(&1),
+        _ => false,
+    });
+    modes.spread_results(&code.results);
+    let direct = writes
+        .iter()
+        .enumerate()
+        .map(|(i, w)| {
+            let in_place = reads.iter().any(|r| r.access.buffer == w.buffer);
+            cut.is_dense(&space.sizes, &w.strides) && computed_in_place(code, &modes, i, w.dtype, in_place)
+        })
+        .collect();
+    let narrow = writes.iter().any(|w| w.dtype.bits() < 8);
+    let blocks_per_task = if narrow { cut.count.max(1) } else { TASK.div_ceil(cut.points().max(1)).max(1) };
+    Ok(MapPlan { space, cut, reads, writes, direct, indices, modes, blocks_per_task })
+}
+
+/// How a block of a read becomes a value.
+pub(crate) fn classify(cut: &Cut, sizes: &[usize], access: &BoundAccess) -> Class {
+    if cut.is_uniform(sizes, &access.strides) {
+        Class::Uniform
+    } else if Work::is_storage(access.dtype) && cut.is_dense(sizes, &access.strides) {
+        Class::InPlace
+    } else {
+        Class::Gather
+    }
+}
+
+/// Whether result number `i` may be computed straight into a dense write. Where the kernel also reads that buffer,
+/// only the last instruction may write it: all reads of the block are over by then.
+pub(crate) fn computed_in_place(code: &Code, modes: &Modes, i: usize, dtype: DType, buffer_is_read: bool) -> bool {
+    let Some(&value) = code.results.get(i) else { return false };
+    let first = code.results.iter().position(|&r| r == value) == Some(i);
+    let v = value as usize;
+    let last = code.steps.iter().rposition(|s| s.live) == Some(v);
+    first
+        && (!buffer_is_read || (last && code.results.len() == 1))
+        && !modes.uniform[v]
+        && matches!(code.steps[v].what, What::Run(_))
+        && (Work::is_storage(dtype) || dtype == DType::Bool)
+}
+
+/// Runs a map kernel.
+/// # Safety
+/// `run.bufs` holds memory of the sizes that the plan was made for, and nothing else uses what the kernel writes.
+pub unsafe fn run(plan: &MapPlan, code: &Code, run: &RunCx<'_>) {
+    let bases: smallvec::SmallVec<[Ptr; 12]> =
+        plan.reads.iter().map(|r| &r.access).chain(&plan.writes).map(|a| Ptr(run.bufs.base(a.buffer))).collect();
+    let tasks = plan.cut.count.div_ceil(plan.blocks_per_task);
+    run.region.parallel_for(tasks, &|task| {
+        let first = task * plan.blocks_per_task;
+        let last = (first + plan.blocks_per_task).min(plan.cut.count);
+        // SAFETY: the caller's promise; blocks are disjoint, since writes are injective and disjoint from each other.
+        unsafe { run_blocks(plan, code, run, &bases, first, last) };
+    });
+}
+
+/// # Safety
+/// As [`run`], for blocks `first..last`.
+unsafe fn run_blocks(plan: &MapPlan, code: &Code, run: &RunCx<'_>, bases: &[Ptr], first: usize, last: usize) {
+    let sizes = &plan.space.sizes;
+    let (read_bases, write_bases) = bases.split_at(plan.reads.len());
+    scratch::with(scratch_len(code, code.slot_count, BLOCK), |memory| {
+        let mut m = Machine::new(code, &plan.modes, &code.slots, run.isa, BLOCK, memory);
+        let mut at = Blocks::at(sizes, &plan.cut, first);
+        let mut block_sizes: Sizes = sizes[plan.cut.axis..].into();
+        for _ in first..last {
+            let count = at.count(sizes, &plan.cut);
+            block_sizes[0] = count;
+            let n = count * plan.cut.inner;
+            let axis = plan.cut.axis;
+            // SAFETY: the steps of the plan outlive the loop; positions lie within buffers as checked at bind.
+            unsafe {
+                for (i, (w, base)) in plan.writes.iter().zip(write_bases).enumerate() {
+                    if plan.direct[i] {
+                        let to = at.position(w.offset, &w.strides) as isize * (w.dtype.bits() / 8) as isize;
+                        m.place(code.results[i], base.get().wrapping_offset(to));
+                    }
+                }
+                for (v, step) in code.steps.iter().enumerate().filter(|(_, s)| s.live) {
+                    match step.what {
+                        What::Read(k) => {
+                            let r = &plan.reads[k as usize];
+                            let b = Block { sizes: &block_sizes, strides: &r.access.strides[axis..] };
+                            let start = at.position(r.access.offset, &r.access.strides);
+                            m.load(v, r.class, read_bases[k as usize].get(), start, b);
+                        }
+                        What::Index(_) => {
+                            if let Some((_, strides)) = plan.indices.iter().find(|(i, _)| *i as usize == v) {
+                                let b = Block { sizes: &block_sizes, strides: &strides[axis..] };
+                                m.index(v, at.position(0, strides), b);
+                            }
+                        }
+                        What::Run(_) => m.compute(v, n),
+                        What::Const(_) | What::Size(_) | What::Acc | What::Reduce(_) => {}
+                    }
+                }
+                for (i, (w, base)) in plan.writes.iter().zip(write_bases).enumerate() {
+                    if !plan.direct[i] {
+                        let b = Block { sizes: &block_sizes, strides: &w.strides[axis..] };
+                        let start = at.position(w.offset, &w.strides);
+                        m.store(code.results[i], w.dtype, base.get(), start, b);
+                    }
+                }
+            }
+            at.advance(sizes, &plan.cut);
+        }
+    });
+}

@@ -1,0 +1,243 @@
+//! Instructions in f32: for f32 itself, and for f16 and bf16 before rounding.
+//!
+//! Functions of two operands, and `clamp`, take operands that are one element for the whole block.
+
+use super::loops::{Args, OpFn, op};
+use crate::simd::{Kernel, Simd, UnaryF32, dispatch, math};
+use rlx_ir::ops::elementwise::{Binary, Compare, Unary};
+use std::marker::PhantomData;
+
+/// The vector function of a function of one operand.
+pub fn unary(f: Unary) -> Option<UnaryF32> {
+    Some(match f {
+        Unary::Neg => UnaryF32::Neg,
+        Unary::Abs => UnaryF32::Abs,
+        Unary::Sign => UnaryF32::Sign,
+        Unary::Ceil => UnaryF32::Ceil,
+        Unary::Floor => UnaryF32::Floor,
+        Unary::RoundEven => UnaryF32::RoundEven,
+        Unary::Trunc => UnaryF32::Trunc,
+        Unary::Sqrt => UnaryF32::Sqrt,
+        Unary::Rsqrt => UnaryF32::Rsqrt,
+        Unary::Reciprocal => UnaryF32::Recip,
+        Unary::Exp => UnaryF32::Exp,
+        Unary::Expm1 => UnaryF32::Expm1,
+        Unary::Log => UnaryF32::Log,
+        Unary::Log1p => UnaryF32::Log1p,
+        Unary::Sin => UnaryF32::Sin,
+        Unary::Cos => UnaryF32::Cos,
+        Unary::Tan => UnaryF32::Tan,
+        Unary::Asin => UnaryF32::Asin,
+        Unary::Acos => UnaryF32::Acos,
+        Unary::Atan => UnaryF32::Atan,
+        Unary::Sinh => UnaryF32::Sinh,
+        Unary::Cosh => UnaryF32::Cosh,
+        Unary::Tanh => UnaryF32::Tanh,
+        Unary::Asinh => UnaryF32::Asinh,
+        Unary::Acosh => UnaryF32::Acosh,
+        Unary::Atanh => UnaryF32::Atanh,
+        Unary::Erf => UnaryF32::Erf,
+        Unary::Sigmoid => UnaryF32::Sigmoid,
+        Unary::Relu => UnaryF32::Relu,
+        Unary::Gelu => UnaryF32::Gelu,
+        Unary::GeluTanh => UnaryF32::GeluTanh,
+        Unary::Silu => UnaryF32::Silu,
+        Unary::HardSwish => UnaryF32::HardSwish,
+        Unary::Mish => UnaryF32::Mish,
+        Unary::Softplus => UnaryF32::Softplus,
+        Unary::Softsign => UnaryF32::Softsign,
+        Unary::Not | Unary::Popcnt | Unary::IsNan | Unary::IsInf | Unary::IsFinite => return None,
+    })
+}
+
+/// The loop of a predicate.
+pub fn predicate(f: Unary) -> Option<OpFn> {
+    Some(match f {
+        Unary::IsNan => op!(map1, f32, u8; |x: f32| u8::from(x.is_nan())),
+        Unary::IsInf => op!(map1, f32, u8; |x: f32| u8::from(x.is_infinite())),
+        Unary::IsFinite => op!(map1, f32, u8; |x: f32| u8::from(x.is_finite())),
+        _ => return None,
+    })
+}
+
+/// A function of two lanes.
+trait Lanes2 {
+    fn apply<S: Simd>(s: S, a: S::F, b: S::F) -> S::F;
+}
+
+macro_rules! lanes2 {
+    ($($name:ident = |$s:ident, $a:ident, $b:ident| $body:expr;)*) => {
+        $(
+            struct $name;
+            impl Lanes2 for $name {
+                #[inline(always)]
+                fn apply<S: Simd>($s: S, $a: S::F, $b: S::F) -> S::F { $body }
+            }
+        )*
+    };
+}
+
+lanes2! {
+    Add = |s, a, b| s.add(a, b);
+    Sub = |s, a, b| s.sub(a, b);
+    Mul = |s, a, b| s.mul(a, b);
+    Div = |s, a, b| s.div(a, b);
+    Min = |s, a, b| s.min(a, b);
+    Max = |s, a, b| s.max(a, b);
+    Pow = |s, a, b| math::pow(s, a, b);
+    Atan2 = |s, a, b| s.map2(a, b, |y, x| libm::atan2(f64::from(y), f64::from(x)) as f32);
+    Rem = |s, a, b| s.map2(a, b, |x, y| x % y);
+    Mod = |s, a, b| s.map2(a, b, rem_floor);
+}
+
+fn rem_floor(a: f32, b: f32) -> f32 {
+    let r = a % b;
+    if r == 0.0 {
+        r.abs().copysign(b)
+    } else if (r < 0.0) != (b < 0.0) {
+        r + b
+    } else {
+        r
+    }
+}
+
+struct Loop2<F> {
+    a: *const f32,
+    b: *const f32,
+    splat: (bool, bool),
+    y: *mut f32,
+    n: usize,
+    f: PhantomData<F>,
+}
+
+impl<F: Lanes2> Kernel for Loop2<F> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Loop2 { a, b, splat, y, n, .. } = self;
+        // SAFETY (all blocks): operands hold n elements, or one where they are splat, and the result holds n; i plus
+        // the width, or the rest, stays within n.
+        match splat {
+            (false, false) => {
+                let mut i = 0;
+                unsafe {
+                    while i + S::W <= n {
+                        s.store(y.add(i), F::apply(s, s.load(a.add(i)), s.load(b.add(i))));
+                        i += S::W;
+                    }
+                    if i < n {
+                        let r = n - i;
+                        let v = F::apply(s, s.load_partial(a.add(i), r), s.load_partial(b.add(i), r));
+                        s.store_partial(y.add(i), v, r);
+                    }
+                }
+            }
+            (false, true) => {
+                // SAFETY: as above.
+                let b = s.splat(unsafe { *b });
+                unsafe { each(s, a, y, n, |x| F::apply(s, x, b)) };
+            }
+            (true, _) => {
+                // SAFETY: as above; two operands of one element only occur with n = 1.
+                let a = s.splat(unsafe { *a });
+                unsafe { each(s, b, y, n, |x| F::apply(s, a, x)) };
+            }
+        }
+    }
+}
+
+/// `y = f(x)` by lanes.
+/// # Safety
+/// Both hold n elements.
+#[inline(always)]
+unsafe fn each<S: Simd>(s: S, x: *const f32, y: *mut f32, n: usize, f: impl Fn(S::F) -> S::F) {
+    let mut i = 0;
+    // SAFETY: i plus the width, or the rest, stays within n.
+    unsafe {
+        while i + S::W <= n {
+            s.store(y.add(i), f(s.load(x.add(i))));
+            i += S::W;
+        }
+        if i < n {
+            s.store_partial(y.add(i), f(s.load_partial(x.add(i), n - i)), n - i);
+        }
+    }
+}
+
+/// # Safety
+/// See [`Args`].
+unsafe fn run2<F: Lanes2>(x: &Args) {
+    let (a, b) = (x.a[0].cast(), x.a[1].cast());
+    dispatch(x.isa, Loop2 { a, b, splat: (x.splat[0], x.splat[1]), y: x.y.cast(), n: x.n, f: PhantomData::<F> });
+}
+
+/// The loop of a function of two operands.
+pub fn binary(f: Binary) -> Option<OpFn> {
+    Some(match f {
+        Binary::Add => run2::<Add>,
+        Binary::Sub => run2::<Sub>,
+        Binary::Mul => run2::<Mul>,
+        Binary::Div => run2::<Div>,
+        Binary::Min => run2::<Min>,
+        Binary::Max => run2::<Max>,
+        Binary::Pow => run2::<Pow>,
+        Binary::Atan2 => run2::<Atan2>,
+        Binary::Rem => run2::<Rem>,
+        Binary::Mod => run2::<Mod>,
+        Binary::And | Binary::Or | Binary::Xor | Binary::ShiftLeft | Binary::ShiftRight => return None,
+    })
+}
+
+/// The loop of a comparison.
+pub fn compare(f: Compare) -> OpFn {
+    match f {
+        Compare::Eq => op!(map2, f32, u8; |a, b| u8::from(a == b)),
+        Compare::Ne => op!(map2, f32, u8; |a, b| u8::from(a != b)),
+        Compare::Lt => op!(map2, f32, u8; |a, b| u8::from(a < b)),
+        Compare::Le => op!(map2, f32, u8; |a, b| u8::from(a <= b)),
+        Compare::Gt => op!(map2, f32, u8; |a, b| u8::from(a > b)),
+        Compare::Ge => op!(map2, f32, u8; |a, b| u8::from(a >= b)),
+    }
+}
+
+struct Clamp {
+    x: *const f32,
+    lo: *const f32,
+    hi: *const f32,
+    splat: (bool, bool),
+    y: *mut f32,
+    n: usize,
+}
+
+impl Kernel for Clamp {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let bound = |p: *const f32, splat: bool, i: usize, n: usize| {
+            // SAFETY: as in `Loop2`.
+            unsafe { if splat { s.splat(*p) } else { s.load_partial(p.add(i), n) } }
+        };
+        let mut i = 0;
+        while i < self.n {
+            let n = S::W.min(self.n - i);
+            let (lo, hi) = (bound(self.lo, self.splat.0, i, n), bound(self.hi, self.splat.1, i, n));
+            // SAFETY: as in `Loop2`.
+            unsafe {
+                let x = s.load_partial(self.x.add(i), n);
+                s.store_partial(self.y.add(i), s.min(s.max(x, lo), hi), n);
+            }
+            i += n;
+        }
+    }
+}
+
+/// The loop of `clamp`.
+pub fn clamp() -> OpFn {
+    /// # Safety
+    /// See [`Args`].
+    unsafe fn run(x: &Args) {
+        let (a, lo, hi) = (x.a[0].cast(), x.a[1].cast(), x.a[2].cast());
+        dispatch(x.isa, Clamp { x: a, lo, hi, splat: (x.splat[1], x.splat[2]), y: x.y.cast(), n: x.n });
+    }
+    run
+}
