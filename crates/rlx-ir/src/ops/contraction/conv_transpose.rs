@@ -1,5 +1,6 @@
 //! Transposed convolution: the derivative of a convolution by its input.
 
+use super::Conv;
 use super::number::{Accumulator, Number, accumulator, result_dtype, with_number};
 use super::product::{add_matmul, permuted};
 use super::window::{self, Axis};
@@ -10,7 +11,7 @@ use crate::error::{IrError, OpError};
 use crate::eval::for_each_index;
 use crate::graph::ValueId;
 use crate::op;
-use crate::op::{EvalCx, InferCx, OpRules, arg};
+use crate::op::{EvalCx, InferCx, OpRules, Rule, arg};
 use crate::tensor::{Tensor, Value, checked_numel};
 use crate::types::TensorType;
 
@@ -162,6 +163,49 @@ impl OpRules for ConvTranspose {
         let out =
             with_number!(accumulator(dtype, cx.options)?, T => self.convolve::<T>(dtype, &low, &dims, x, w, bias)?);
         Ok(vec![out.into()])
+    }
+
+    fn decompose(&self, b: &mut Builder, args: &[ValueId]) -> Rule<Vec<ValueId>> {
+        Some(self.as_conv(b, args).map(|y| vec![y]))
+    }
+}
+
+impl ConvTranspose {
+    /// A plain convolution of the spread input with the kernel turned round.
+    fn as_conv(&self, b: &mut Builder, args: &[ValueId]) -> Result<ValueId, IrError> {
+        let (Some(&x), Some(&w)) = (args.first(), args.get(1)) else {
+            return Err(b.refuse(Self::NAME, args, OpError::new("operands are missing")));
+        };
+        let shape = b.shape(w)?;
+        let n = self.strides.len();
+        let spatial: Vec<i64> = (0..n).map(|i| i as i64 + 2).collect();
+        let mut turned = b.reverse(w, &spatial)?;
+        let outs = &shape[1] * self.groups;
+        if self.groups == 1 {
+            let perm: Vec<usize> = [1, 0].into_iter().chain(2..n + 2).collect();
+            turned = b.transpose(turned, &perm)?;
+        } else {
+            // [g · C/g, O/g, …] to [g · O/g, C/g, …].
+            let per = shape[0].floor_div(self.groups);
+            let taps = &shape[2..];
+            let split = [self.groups.into(), per.clone(), shape[1].clone()];
+            turned = b.reshape(turned, split.iter().chain(taps))?;
+            let perm: Vec<usize> = [0, 2, 1].into_iter().chain(3..n + 3).collect();
+            turned = b.transpose(turned, &perm)?;
+            turned = b.reshape(turned, [outs, per].iter().chain(taps))?;
+        }
+        let reach = |i: usize| (&shape[i + 2] - 1) * self.dilations[i];
+        let op = Conv {
+            strides: vec![1; n],
+            dilations: self.dilations.clone(),
+            pad_low: (0..n).map(|i| reach(i) - &self.pad_low[i]).collect(),
+            pad_high: (0..n).map(|i| reach(i) - &self.pad_high[i] + self.output_pad[i]).collect(),
+            lhs_dilation: self.strides.clone(),
+            groups: self.groups,
+            has_bias: self.has_bias,
+        };
+        let operands: Vec<ValueId> = [x, turned].into_iter().chain(args.get(2).copied()).collect();
+        b.op1(op, &operands)
     }
 }
 

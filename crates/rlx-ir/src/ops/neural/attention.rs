@@ -9,8 +9,10 @@ use crate::error::{IrError, OpError};
 use crate::eval::broadcast_index;
 use crate::graph::ValueId;
 use crate::op;
-use crate::op::{EvalCx, InferCx, OpRules, arg};
+use crate::op::{EvalCx, InferCx, OpRules, Rule, arg};
 use crate::tensor::{Tensor, Value};
+
+mod decompose;
 
 crate::attr_enum! {
     /// Order of the axes of queries, keys, values and result.
@@ -71,6 +73,11 @@ impl Attention {
     /// Plain attention with a scale: no mask of any kind.
     pub fn new(layout: AttnLayout, scale: f64) -> Self {
         Attention { layout, scale: scale.into(), causal: false, window: None, softcap: None, mask: MaskKind::None }
+    }
+
+    /// Whether a query may be unable to see some key.
+    fn can_hide(&self) -> bool {
+        self.mask != MaskKind::None || self.causal || self.window.is_some()
     }
 
     /// Whether causality and window let the query at position `p` see key `j`.
@@ -154,7 +161,7 @@ impl OpRules for Attention {
                         *score = self.softcap.map_or(x, |c| c.get() * (x / c.get()).tanh()) + bias;
                     }
                     let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-                    if scores.iter().all(|&x| x == f64::NEG_INFINITY) {
+                    if self.can_hide() && scores.iter().all(|&x| x == f64::NEG_INFINITY) {
                         continue;
                     }
                     scores.iter_mut().for_each(|x| *x = (*x - max).exp());
@@ -168,6 +175,10 @@ impl OpRules for Attention {
             }
         }
         Ok(vec![rows::tensor(arg(args, 0)?.dtype(), &dims, out)?])
+    }
+
+    fn decompose(&self, b: &mut Builder, args: &[ValueId]) -> Rule<Vec<ValueId>> {
+        Some(self.in_primitives(b, args).map(|y| vec![y]))
     }
 }
 

@@ -1,12 +1,12 @@
 //! Batch normalisation at inference.
 
-use super::rows;
+use super::rows::{self, operand};
 use crate::attr::FloatBits;
 use crate::builder::Builder;
 use crate::error::{IrError, OpError};
 use crate::graph::ValueId;
 use crate::op;
-use crate::op::{EvalCx, InferCx, OpRules, arg};
+use crate::op::{EvalCx, InferCx, OpRules, Rule, arg};
 use crate::tensor::Value;
 
 op! {
@@ -51,6 +51,33 @@ impl OpRules for BatchNorm {
             cells.iter_mut().for_each(|x| *x = (*x - p[2][c]) / deviation * p[0][c] + p[1][c]);
         }
         Ok(vec![rows::tensor(x.dtype(), x.dims(), v)?])
+    }
+
+    fn decompose(&self, b: &mut Builder, args: &[ValueId]) -> Rule<Vec<ValueId>> {
+        Some(self.in_primitives(b, args).map(|y| vec![y]))
+    }
+}
+
+impl BatchNorm {
+    /// The same from simpler ops.
+    fn in_primitives(&self, b: &mut Builder, args: &[ValueId]) -> Result<ValueId, IrError> {
+        let x = operand(args, 0)?;
+        let (dtype, shape) = (b.dtype(x)?, b.shape(x)?);
+        let mut p = Vec::new();
+        for i in 1..5 {
+            p.push(rows::per_channel(b, operand(args, i)?, &shape)?);
+        }
+        let wide = rows::widened(b, x)?;
+        let &[scale, bias, mean, variance] = p.as_slice() else {
+            return Err(b.refuse("batch_norm", args, OpError::new("takes five operands")));
+        };
+        let centred = b.sub(wide, mean)?;
+        let eps = b.scalar_like(variance, self.eps.get())?;
+        let sum = b.add(variance, eps)?;
+        let deviation = b.sqrt(sum)?;
+        let y = b.div(centred, deviation)?;
+        let y = rows::scaled(b, y, Some(scale), Some(bias))?;
+        rows::as_promised(b, y, dtype, &shape)
     }
 }
 

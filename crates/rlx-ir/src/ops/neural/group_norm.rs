@@ -1,13 +1,13 @@
 //! Group normalisation; instance normalisation is that with a group for each channel.
 
-use super::rows;
+use super::rows::{self, operand};
 use crate::attr::FloatBits;
 use crate::builder::Builder;
 use crate::dim::{Constraint, Dim};
 use crate::error::{IrError, OpError};
 use crate::graph::ValueId;
 use crate::op;
-use crate::op::{EvalCx, InferCx, OpRules, arg};
+use crate::op::{EvalCx, InferCx, OpRules, Rule, arg};
 use crate::tensor::Value;
 
 op! {
@@ -72,6 +72,31 @@ impl OpRules for GroupNorm {
             }
         }
         Ok(vec![rows::tensor(x.dtype(), x.dims(), v)?])
+    }
+
+    fn decompose(&self, b: &mut Builder, args: &[ValueId]) -> Rule<Vec<ValueId>> {
+        Some(self.in_primitives(b, args).map(|y| vec![y]))
+    }
+}
+
+impl GroupNorm {
+    /// The same from simpler ops.
+    fn in_primitives(&self, b: &mut Builder, args: &[ValueId]) -> Result<ValueId, IrError> {
+        let x = operand(args, 0)?;
+        let (dtype, shape) = (b.dtype(x)?, b.shape(x)?);
+        let (n, channels) = (shape[0].clone(), shape[1].clone());
+        let per_group = channels.floor_div(&self.groups) * Dim::product(shape[2..].iter().cloned());
+        let wide = rows::widened(b, x)?;
+        let grouped = b.reshape(wide, [n, self.groups.clone(), per_group])?;
+        let mean = rows::mean(b, grouped, &[2])?;
+        let centred = b.sub(grouped, mean)?;
+        let y = rows::over_deviation(b, centred, &[2], self.eps.get())?;
+        let y = b.reshape(y, shape.iter().cloned())?;
+        let (scale, bias) = rows::scale_and_bias(args, self.has_scale, self.has_bias);
+        let scale = scale.map(|s| rows::per_channel(b, s, &shape)).transpose()?;
+        let bias = bias.map(|s| rows::per_channel(b, s, &shape)).transpose()?;
+        let y = rows::scaled(b, y, scale, bias)?;
+        rows::as_promised(b, y, dtype, &shape)
     }
 }
 

@@ -1,14 +1,14 @@
 //! Root-mean-square normalisation.
 
 use super::layer_norm::check_trailing;
-use super::rows;
+use super::rows::{self, operand};
 use crate::attr::FloatBits;
 use crate::builder::Builder;
 use crate::dim::Dim;
 use crate::error::{IrError, OpError};
 use crate::graph::ValueId;
 use crate::op;
-use crate::op::{EvalCx, InferCx, OpRules, arg};
+use crate::op::{EvalCx, InferCx, OpRules, Rule, arg};
 use crate::tensor::Value;
 
 op! {
@@ -52,6 +52,24 @@ impl OpRules for RmsNorm {
             }
         }
         Ok(vec![rows::tensor(x.dtype(), x.dims(), v)?])
+    }
+
+    fn decompose(&self, b: &mut Builder, args: &[ValueId]) -> Rule<Vec<ValueId>> {
+        Some(self.in_primitives(b, args).map(|y| vec![y]))
+    }
+}
+
+impl RmsNorm {
+    /// The same from simpler ops.
+    fn in_primitives(&self, b: &mut Builder, args: &[ValueId]) -> Result<ValueId, IrError> {
+        let x = operand(args, 0)?;
+        let (dtype, shape) = (b.dtype(x)?, b.shape(x)?);
+        let axes: Vec<i64> = self.axes.iter().map(|&a| a as i64).collect();
+        let wide = rows::widened(b, x)?;
+        let y = rows::over_deviation(b, wide, &axes, self.eps.get())?;
+        let (scale, _) = rows::scale_and_bias(args, self.has_scale, false);
+        let y = rows::scaled(b, y, scale, None)?;
+        rows::as_promised(b, y, dtype, &shape)
     }
 }
 

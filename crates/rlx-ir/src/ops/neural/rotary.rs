@@ -1,13 +1,14 @@
 //! Rotary position embedding.
 
-use super::rows;
+use super::rows::{self, operand};
 use crate::builder::Builder;
 use crate::dim::{Constraint, Dim};
 use crate::error::{IrError, OpError};
 use crate::graph::ValueId;
 use crate::op;
-use crate::op::{EvalCx, InferCx, OpRules, arg};
+use crate::op::{EvalCx, InferCx, OpRules, Rule, arg};
 use crate::tensor::Value;
+use crate::types::Shape;
 
 op! {
     /// Rotates pairs of features (last axis) by angles whose cosines and sines are the second and third operand: `(a·cos − b·sin, b·cos + a·sin)`. The operands cos and sin broadcast to the first with half as many features.
@@ -65,6 +66,60 @@ impl OpRules for RotaryEmbedding {
             }
         }
         Ok(vec![rows::tensor(x.dtype(), x.dims(), v)?])
+    }
+
+    fn decompose(&self, b: &mut Builder, args: &[ValueId]) -> Rule<Vec<ValueId>> {
+        Some(self.in_primitives(b, args).map(|y| vec![y]))
+    }
+}
+
+impl RotaryEmbedding {
+    /// The same from simpler ops.
+    fn in_primitives(&self, b: &mut Builder, args: &[ValueId]) -> Result<ValueId, IrError> {
+        let x = operand(args, 0)?;
+        let (dtype, shape) = (b.dtype(x)?, b.shape(x)?);
+        let Some((d, outer)) = shape.split_last() else {
+            return Err(b.refuse(Self::NAME, args, OpError::new("the first operand must have an axis of features")));
+        };
+        let last = outer.len();
+        let r = self.rotated(d);
+        let half = r.floor_div(2);
+        let wide = rows::widened(b, x)?;
+        let (cos, sin) = (rows::widened(b, operand(args, 1)?)?, rows::widened(b, operand(args, 2)?)?);
+        let (cos, sin) = (b.convert(cos, b.dtype(wide)?)?, b.convert(sin, b.dtype(wide)?)?);
+        let part = |b: &mut Builder, start: Dim, limit: Dim, stride: i64| {
+            let mut starts = vec![Dim::ZERO; last];
+            let mut limits = outer.to_vec();
+            let mut strides = vec![1; last];
+            starts.push(start);
+            limits.push(limit);
+            strides.push(stride);
+            b.slice(wide, starts, limits, strides)
+        };
+        let (p, q) = if self.interleaved {
+            (part(b, Dim::ZERO, &half * 2, 2)?, part(b, Dim::ONE, &half * 2, 2)?)
+        } else {
+            (part(b, Dim::ZERO, half.clone(), 1)?, part(b, half.clone(), &half * 2, 1)?)
+        };
+        let (pc, qs, qc, ps) = (b.mul(p, cos)?, b.mul(q, sin)?, b.mul(q, cos)?, b.mul(p, sin)?);
+        let (p, q) = (b.sub(pc, qs)?, b.add(qc, ps)?);
+        let half_shape: Shape = outer.iter().cloned().chain([half.clone()]).collect();
+        let wide_dtype = b.dtype(wide)?;
+        let (p, q) =
+            (rows::as_promised(b, p, wide_dtype, &half_shape)?, rows::as_promised(b, q, wide_dtype, &half_shape)?);
+        let mut y = if self.interleaved {
+            let pair: Vec<Dim> = half_shape.iter().cloned().chain([Dim::ONE]).collect();
+            let (p, q) = (b.reshape(p, pair.iter())?, b.reshape(q, pair.iter())?);
+            let both = b.concat(&[p, q], last as i64 + 1)?;
+            b.reshape(both, outer.iter().cloned().chain([&half * 2]))?
+        } else {
+            b.concat(&[p, q], last as i64)?
+        };
+        if self.rotary_dim.is_some() && r != *d {
+            let rest = part(b, r, d.clone(), 1)?;
+            y = b.concat(&[y, rest], last as i64)?;
+        }
+        rows::as_promised(b, y, dtype, &shape)
     }
 }
 

@@ -8,6 +8,7 @@ use crate::error::{IrError, OpError};
 use crate::eval::broadcast_index;
 use crate::graph::ValueId;
 use crate::op::{InferCx, arg};
+use crate::ops::reduction::ReduceKind;
 use crate::tensor::{Tensor, Value};
 use crate::types::Shape;
 
@@ -76,4 +77,81 @@ pub(super) fn widened(b: &mut Builder, x: ValueId) -> Result<ValueId, IrError> {
         d if d.is_float() && d.bits() < 32 => b.convert(x, DType::F32),
         _ => Ok(x),
     }
+}
+
+/// In a decomposition: the value in the dtype and shape that the composite promises.
+///
+/// Broadcasting of operands whose sizes are not known to be equal leaves more general sizes, which the composite's type rule has
+/// already bound to these.
+pub(super) fn as_promised(b: &mut Builder, y: ValueId, dtype: DType, shape: &Shape) -> Result<ValueId, IrError> {
+    let y = b.convert(y, dtype)?;
+    if b.shape(y)? == *shape { Ok(y) } else { b.broadcast_to(y, shape.iter().cloned()) }
+}
+
+/// In a decomposition: the mean over axes, which stay with size 1.
+pub(super) fn mean(b: &mut Builder, x: ValueId, axes: &[i64]) -> Result<ValueId, IrError> {
+    let (shape, dtype) = (b.shape(x)?, b.dtype(x)?);
+    let count = Dim::product(axes.iter().filter_map(|&a| shape.axis(a)).map(|a| shape[a].clone()));
+    let sum = b.reduce(x, ReduceKind::Sum, axes, true)?;
+    let count = match count.as_const() {
+        Some(n) => b.scalar(dtype, n as f64)?,
+        None => {
+            let n = b.from_dim(count)?;
+            b.convert(n, dtype)?
+        }
+    };
+    b.div(sum, count)
+}
+
+/// In a decomposition: `x / √(mean of squares + eps)` over axes.
+pub(super) fn over_deviation(b: &mut Builder, x: ValueId, axes: &[i64], eps: f64) -> Result<ValueId, IrError> {
+    let squares = b.mul(x, x)?;
+    let variance = mean(b, squares, axes)?;
+    let eps = b.scalar_like(x, eps)?;
+    let sum = b.add(variance, eps)?;
+    let deviation = b.sqrt(sum)?;
+    b.div(x, deviation)
+}
+
+/// In a decomposition: multiplied by a scale and increased by a bias, as far as there are.
+pub(super) fn scaled(
+    b: &mut Builder,
+    y: ValueId,
+    scale: Option<ValueId>,
+    bias: Option<ValueId>,
+) -> Result<ValueId, IrError> {
+    let y = match scale {
+        Some(s) => {
+            let s = widened(b, s)?;
+            b.mul(y, s)?
+        }
+        None => y,
+    };
+    match bias {
+        Some(v) => {
+            let v = widened(b, v)?;
+            b.add(y, v)
+        }
+        None => Ok(y),
+    }
+}
+
+/// In a decomposition: operand `i`.
+pub(super) fn operand(args: &[ValueId], i: usize) -> Result<ValueId, IrError> {
+    args.get(i).copied().ok_or_else(|| IrError::Eval(format!("operand {i} is missing ({} given)", args.len())))
+}
+
+/// The optional scale and bias that follow the first operand.
+pub(super) fn scale_and_bias(args: &[ValueId], has_scale: bool, has_bias: bool) -> (Option<ValueId>, Option<ValueId>) {
+    let mut rest = args.iter().skip(1).copied();
+    let scale = if has_scale { rest.next() } else { None };
+    (scale, if has_bias { rest.next() } else { None })
+}
+
+/// In a decomposition: a vector over channels, wide, shaped to meet axis 1 of `shape`.
+pub(super) fn per_channel(b: &mut Builder, v: ValueId, shape: &Shape) -> Result<ValueId, IrError> {
+    let wide = widened(b, v)?;
+    let channels = shape.get(1).cloned().unwrap_or(Dim::ONE);
+    let ones = vec![Dim::ONE; shape.rank().saturating_sub(2)];
+    b.reshape(wide, [channels].into_iter().chain(ones))
 }

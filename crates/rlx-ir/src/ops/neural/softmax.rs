@@ -1,11 +1,12 @@
 //! Softmax and its logarithm.
 
-use super::rows;
+use super::rows::{self, operand};
 use crate::builder::Builder;
 use crate::error::{IrError, OpError};
 use crate::graph::ValueId;
 use crate::op;
-use crate::op::{EvalCx, InferCx, OpRules, arg};
+use crate::op::{EvalCx, InferCx, OpRules, Rule, arg};
+use crate::ops::reduction::ReduceKind;
 use crate::tensor::Value;
 
 op! {
@@ -47,6 +48,31 @@ impl OpRules for Softmax {
             }
         }
         Ok(vec![rows::tensor(x.dtype(), x.dims(), v)?])
+    }
+
+    fn decompose(&self, b: &mut Builder, args: &[ValueId]) -> Rule<Vec<ValueId>> {
+        Some(self.in_primitives(b, args).map(|y| vec![y]))
+    }
+}
+
+impl Softmax {
+    /// The same from simpler ops.
+    fn in_primitives(&self, b: &mut Builder, args: &[ValueId]) -> Result<ValueId, IrError> {
+        let x = operand(args, 0)?;
+        let (dtype, shape) = (b.dtype(x)?, b.shape(x)?);
+        let axes = [self.axis as i64];
+        let wide = rows::widened(b, x)?;
+        let max = b.reduce(wide, ReduceKind::Max, &axes, true)?;
+        let shifted = b.sub(wide, max)?;
+        let e = b.exp(shifted)?;
+        let sum = b.reduce(e, ReduceKind::Sum, &axes, true)?;
+        let y = if self.log {
+            let l = b.log(sum)?;
+            b.sub(shifted, l)?
+        } else {
+            b.div(e, sum)?
+        };
+        rows::as_promised(b, y, dtype, &shape)
     }
 }
 
