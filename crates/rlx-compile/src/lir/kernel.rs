@@ -372,4 +372,48 @@ impl Kernel {
             Kernel::Call(k) => k.outputs.iter().map(|v| &v.access).collect(),
         }
     }
+
+    /// All that it reads and writes, to be renamed.
+    pub fn accesses_mut(&mut self) -> Vec<&mut Access> {
+        fn views(v: &mut [View]) -> impl Iterator<Item = &mut Access> {
+            v.iter_mut().map(|v| &mut v.access)
+        }
+        fn parts(v: &mut [(View, usize, bool)]) -> impl Iterator<Item = &mut Access> {
+            v.iter_mut().map(|v| &mut v.0.access)
+        }
+        match self {
+            Kernel::Map(k) => k.reads.iter_mut().chain(&mut k.writes).collect(),
+            Kernel::Row(k) => k.reads.iter_mut().chain(&mut k.writes).collect(),
+            Kernel::Contract(k) => {
+                let e = &mut k.epilogue;
+                [&mut k.lhs, &mut k.rhs].into_iter().chain(&mut e.reads).chain(&mut e.writes).collect()
+            }
+            Kernel::Conv(k) => {
+                let e = &mut k.epilogue;
+                [&mut k.input, &mut k.weight].into_iter().chain(&mut e.reads).chain(&mut e.writes).collect()
+            }
+            Kernel::Window(k) => vec![&mut k.input, &mut k.output],
+            Kernel::Attention(k) => {
+                let mask = k.mask.iter_mut().map(|m| &mut m.access);
+                [&mut k.q, &mut k.k, &mut k.v, &mut k.out].into_iter().chain(mask).collect()
+            }
+            Kernel::Library(k) => views(&mut k.inputs).chain(views(&mut k.outputs)).collect(),
+            Kernel::Branch(k) => std::iter::once(&mut k.cond.access)
+                .chain(views(&mut k.captures))
+                .chain(views(&mut k.outputs))
+                .collect(),
+            Kernel::Loop(k) => (k.trip_count.iter_mut().chain(&mut k.cond).map(|v| &mut v.access))
+                .chain(views(&mut k.carried))
+                .chain(views(&mut k.captures))
+                .chain(views(&mut k.outputs))
+                .collect(),
+            Kernel::Scan(k) => views(&mut k.carried)
+                .chain(parts(&mut k.scanned))
+                .chain(views(&mut k.captures))
+                .chain(views(&mut k.outputs))
+                .chain(parts(&mut k.stacked))
+                .collect(),
+            Kernel::Call(k) => views(&mut k.inputs).chain(views(&mut k.outputs)).collect(),
+        }
+    }
 }
