@@ -314,6 +314,17 @@ impl Kernel {
         }
     }
 
+    /// Programs inside it.
+    pub fn nested(&self) -> Vec<&SubProgram> {
+        match self {
+            Kernel::Branch(b) => vec![&b.then_branch, &b.else_branch],
+            Kernel::Loop(l) => vec![&l.body],
+            Kernel::Scan(s) => vec![&s.body],
+            Kernel::Call(c) => vec![&c.body],
+            _ => Vec::new(),
+        }
+    }
+
     /// What it reads.
     pub fn reads(&self) -> Vec<&Access> {
         let mut out: Vec<&Access> = Vec::new();
@@ -398,10 +409,9 @@ impl Kernel {
                 [&mut k.q, &mut k.k, &mut k.v, &mut k.out].into_iter().chain(mask).collect()
             }
             Kernel::Library(k) => views(&mut k.inputs).chain(views(&mut k.outputs)).collect(),
-            Kernel::Branch(k) => std::iter::once(&mut k.cond.access)
-                .chain(views(&mut k.captures))
-                .chain(views(&mut k.outputs))
-                .collect(),
+            Kernel::Branch(k) => {
+                std::iter::once(&mut k.cond.access).chain(views(&mut k.captures)).chain(views(&mut k.outputs)).collect()
+            }
             Kernel::Loop(k) => (k.trip_count.iter_mut().chain(&mut k.cond).map(|v| &mut v.access))
                 .chain(views(&mut k.carried))
                 .chain(views(&mut k.captures))

@@ -27,12 +27,8 @@ pub(super) fn finish(mut e: Emitter<'_>) -> Result<Lir, CompileError> {
     e.lir.bounds = e.p.graph.bounds().clone();
     let mut lir = e.lir;
     segments(&mut lir, &e.defines);
-    let kept: HashSet<BufId> = lir
-        .outputs
-        .iter()
-        .map(|o| o.buffer)
-        .chain(lir.states.iter().filter_map(|s| s.next))
-        .collect();
+    let kept: HashSet<BufId> =
+        lir.outputs.iter().map(|o| o.buffer).chain(lir.states.iter().filter_map(|s| s.next)).collect();
     if e.claims.in_place {
         in_place(&mut lir, &kept);
     }

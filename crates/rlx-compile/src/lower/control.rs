@@ -21,8 +21,7 @@ impl Emitter<'_> {
         // Symbols of the surrounding program are known inside; a function's are its own.
         let mut known = if own { Default::default() } else { self.p.known.clone() };
         known.extend(g.input_symbols());
-        let program =
-            super::lower_graph(g, &known, self.module, self.claims, self.options, self.p.remarks, depth)?;
+        let program = super::lower_graph(g, &known, self.module, self.claims, self.options, self.p.remarks, depth)?;
         Ok(SubProgram { program: Box::new(program) })
     }
 
@@ -55,9 +54,8 @@ impl Emitter<'_> {
                 let (trip, cond) = (take(op.has_trip_count), take(op.has_cond));
                 let rest: Vec<Val> = rest.cloned().collect();
                 let (carried, captures) = rest.split_at_checked(op.carried).ok_or_else(short)?;
-                let view = |e: &mut Self, v: Option<Val>| {
-                    v.map(|v| e.dense_view(&v, "a loop takes it dense")).transpose()
-                };
+                let view =
+                    |e: &mut Self, v: Option<Val>| v.map(|v| e.dense_view(&v, "a loop takes it dense")).transpose();
                 let trip_count = view(self, trip)?;
                 let cond = view(self, cond)?;
                 let carried = self.dense_views(carried)?;
@@ -79,8 +77,7 @@ impl Emitter<'_> {
                 let steps = self.dim(&steps);
                 let carried = self.dense_views(carried)?;
                 let axes = op.input_axes.iter().copied().zip(op.input_reverse.iter().copied());
-                let scanned =
-                    self.dense_views(inputs)?.into_iter().zip(axes).map(|(v, (a, r))| (v, a, r)).collect();
+                let scanned = self.dense_views(inputs)?.into_iter().zip(axes).map(|(v, (a, r))| (v, a, r)).collect();
                 let captures = self.dense_views(captures)?;
                 let body = self.sub_program(body, false)?;
                 let mut outputs = self.result_views(node)?;
@@ -91,9 +88,10 @@ impl Emitter<'_> {
             }
             Control::Call(op) => {
                 let module = self.module;
-                let f = module.functions.get(&op.callee).ok_or_else(|| {
-                    CompileError::Lir(format!("the module has no function `{}`", op.callee))
-                })?;
+                let f = module
+                    .functions
+                    .get(&op.callee)
+                    .ok_or_else(|| CompileError::Lir(format!("the module has no function `{}`", op.callee)))?;
                 let inputs = self.dense_views(&args)?;
                 let body = self.sub_program(f, true)?;
                 let outputs = self.result_views(node)?;

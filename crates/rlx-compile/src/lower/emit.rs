@@ -2,12 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use rlx_ir::ops::{Op, ShapeOp};
+use rlx_ir::ops::{Op, Reduction, ShapeOp};
 use rlx_ir::{DType, Dim, Loc, Module, NodeId, Symbol, Tensor};
 
 use crate::error::CompileError;
 use crate::lir::{
-    Access, BufId, Buffer, DimId, Kernel, KernelNode, Lir, Literal, MapKernel, Scope, ScalarOp, ScalarProgram, Storage, View,
+    Access, BufId, Buffer, DimId, Kernel, KernelNode, Lir, Literal, MapKernel, ScalarOp, ScalarProgram, Scope, Storage,
+    View,
 };
 use crate::options::CompileOptions;
 use crate::remark::RemarkKind;
@@ -283,9 +284,7 @@ impl<'a> Emitter<'a> {
         if let GroupKind::Single(node) = group.kind {
             return self.single(node);
         }
-        let needed = |i: &super::groups::ItemId| {
-            self.p.items[i.index()].root.is_some_and(|r| self.p.root(r).uses > 0)
-        };
+        let needed = |i: &super::groups::ItemId| self.p.items[i.index()].root.is_some_and(|r| self.p.root(r).uses > 0);
         if !group.items.iter().any(needed) {
             return Ok(());
         }
@@ -312,6 +311,7 @@ impl<'a> Emitter<'a> {
         match &node.op {
             Op::ShapeOp(ShapeOp::Concat(c)) => self.concat(node, c.axis)?,
             Op::ShapeOp(ShapeOp::Pad(p)) if p.mode == rlx_ir::ops::shape::PadMode::Constant => self.pad(node, p)?,
+            Op::Reduction(Reduction::ReduceWindow(op)) => self.window(node, op)?,
             Op::Neural(rlx_ir::ops::Neural::Attention(op)) => self.attention(node, op)?,
             Op::Control(op) => self.control(node, op)?,
             _ => self.library(node)?,
@@ -322,11 +322,6 @@ impl<'a> Emitter<'a> {
             self.defines.push((last, defines));
         }
         Ok(())
-    }
-
-    /// Source of the group being emitted.
-    pub fn loc(&self) -> &Loc {
-        &self.loc
     }
 }
 

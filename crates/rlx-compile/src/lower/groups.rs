@@ -181,16 +181,7 @@ impl Planner<'_> {
     pub fn new_group(&mut self, kind: GroupKind, space: Vec<Dim>, loc: Loc) -> GroupId {
         let id = GroupId(self.groups.len() as u32);
         let last = self.position();
-        self.groups.push(Group {
-            kind,
-            space,
-            items: Vec::new(),
-            last,
-            used: false,
-            merged: None,
-            reads: 0,
-            loc,
-        });
+        self.groups.push(Group { kind, space, items: Vec::new(), last, used: false, merged: None, reads: 0, loc });
         id
     }
 
@@ -219,11 +210,8 @@ impl Planner<'_> {
         }
         let (dtype, scope) = (it.dtype, it.scope);
         let g = &self.groups[self.group_of(item).index()];
-        let dims = if scope == Scope::Row && matches!(g.kind, GroupKind::Row(_)) {
-            g.outer_dims()
-        } else {
-            g.space.clone()
-        };
+        let dims =
+            if scope == Scope::Row && matches!(g.kind, GroupKind::Row(_)) { g.outer_dims() } else { g.space.clone() };
         let root = self.new_root(Source::Item(item), dtype, dims);
         self.items[item.index()].root = Some(root);
         root
@@ -429,8 +417,7 @@ impl Planner<'_> {
                 }
             };
             if v.is_bijective() && v.dims == to {
-                let (dims, scope) =
-                    if row { (g.outer_dims(), Scope::Row) } else { (g.space.clone(), Scope::Element) };
+                let (dims, scope) = if row { (g.outer_dims(), Scope::Row) } else { (g.space.clone(), Scope::Element) };
                 add(&v.steps, dims, scope);
             }
             if row && g.space == to {
@@ -480,9 +467,9 @@ impl Planner<'_> {
         }
         // A group taken along must not be one whose values are also read from memory here.
         let from_memory = |h: GroupId| {
-            join.args.iter().any(
-                |a| matches!(a, Arg::Val(v, _) if self.item_of(v.root).is_some_and(|i| self.group_of(i) == h)),
-            )
+            join.args
+                .iter()
+                .any(|a| matches!(a, Arg::Val(v, _) if self.item_of(v.root).is_some_and(|i| self.group_of(i) == h)))
         };
         if join.absorbed.iter().any(|&h| from_memory(h)) {
             return Err("it reads a fused operand at other positions too");

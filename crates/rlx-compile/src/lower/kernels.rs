@@ -2,12 +2,13 @@
 
 use rlx_ir::ops::contraction::DotGeneral;
 use rlx_ir::ops::neural::{Attention, AttnLayout, MaskKind};
+use rlx_ir::ops::reduction::ReduceWindow;
 use rlx_ir::ops::{Contraction, Op};
 use rlx_ir::{Dim, Node, NodeId};
 
 use crate::error::CompileError;
 use crate::lir::{
-    AttentionKernel, AttentionMask, ContractKernel, ConvKernel, Kernel, LibraryKernel, View,
+    AttentionKernel, AttentionMask, ContractKernel, ConvKernel, Kernel, LibraryKernel, View, WindowKernel,
 };
 
 use super::contract::accumulator;
@@ -114,8 +115,7 @@ impl Emitter<'_> {
         let mask = match (op.mask, mask) {
             (MaskKind::None, _) => None,
             (kind, [m]) => {
-                let (buffer, walk) =
-                    self.read(&m.clone().broadcast(&[b.clone(), h.clone(), s.clone(), t.clone()]))?;
+                let (buffer, walk) = self.read(&m.clone().broadcast(&[b.clone(), h.clone(), s.clone(), t.clone()]))?;
                 let access = self.access(buffer, &walk, &[0, 1, 2, 3]);
                 Some(AttentionMask { boolean: kind == MaskKind::Bool, access })
             }
@@ -144,6 +144,35 @@ impl Emitter<'_> {
             softcap: op.softcap,
         };
         self.push(Kernel::Attention(kernel));
+        Ok(())
+    }
+
+    pub(super) fn window(&mut self, node: &Node, op: &ReduceWindow) -> Result<(), CompileError> {
+        let args = self.p.operands(node)?;
+        let [x] = args.as_slice() else { return Err(short(node)) };
+        let (root, dims) = self.result_root(node)?;
+        let rank = x.dims.len().checked_sub(op.window.len()).ok_or_else(|| short(node))?;
+        let (buffer, walk) = self.read(x)?;
+        let axes: Vec<usize> = (0..x.dims.len()).collect();
+        let input = self.access(buffer, &walk, &axes);
+        let place = self.place(root)?;
+        let output = self.access(place.buffer, &place.walk, &axes);
+        let (outer, in_spatial) = x.dims.split_at(rank);
+        let kernel = WindowKernel {
+            kind: op.kind,
+            outer: self.dims(outer),
+            in_spatial: self.dims(in_spatial),
+            out_spatial: self.dims(dims.get(rank..).unwrap_or(&[])),
+            window: op.window.clone(),
+            strides: op.strides.clone(),
+            dilations: op.dilations.clone(),
+            pad_low: self.dims(&op.pad_low),
+            pad_high: self.dims(&op.pad_high),
+            count_include_pad: op.count_include_pad,
+            input,
+            output,
+        };
+        self.push(Kernel::Window(kernel));
         Ok(())
     }
 

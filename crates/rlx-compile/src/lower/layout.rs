@@ -18,9 +18,10 @@ pub(super) fn choose(p: &mut Planner<'_>) {
     let graph = p.graph;
     let wide = |n: &rlx_ir::Node| {
         matches!(n.op, Op::Contraction(Contraction::Conv(_) | Contraction::ConvTranspose(_)))
-            && n.operands.get(1).and_then(|&w| graph.tensor_type(w)).is_some_and(|w| {
-                w.shape.iter().take(2).all(|d| d.as_const().is_none_or(|c| c > FEW_CHANNELS))
-            })
+            && n.operands
+                .get(1)
+                .and_then(|&w| graph.tensor_type(w))
+                .is_some_and(|w| w.shape.iter().take(2).all(|d| d.as_const().is_none_or(|c| c > FEW_CHANNELS)))
     };
     if !graph.nodes().iter().any(wide) {
         return;

@@ -1,7 +1,7 @@
 //! Where results are written: into memory of their own, or straight into an output or a part of a larger tensor.
 
-use rlx_ir::ops::{Neural, Op, ShapeOp};
 use rlx_ir::ops::shape::{Pad, PadMode};
+use rlx_ir::ops::{Neural, Op, Reduction, ShapeOp};
 use rlx_ir::{Dim, Node};
 
 use crate::error::CompileError;
@@ -38,7 +38,7 @@ impl Emitter<'_> {
     /// Buffers of inputs, parameters and states, all of them, in order.
     pub(super) fn boundary(&mut self) -> Result<(), CompileError> {
         let g = self.p.graph;
-        let mut make = |e: &mut Self, v, storage: Storage| -> Result<BufId, CompileError> {
+        let make = |e: &mut Self, v, storage: Storage| -> Result<BufId, CompileError> {
             let val = e.p.val(v)?;
             if matches!(e.p.root(val.root).source, Source::Boundary(_)) {
                 return Ok(e.place(val.root)?.buffer);
@@ -182,7 +182,7 @@ impl Emitter<'_> {
             Source::Node(n) => match &self.p.graph.node(n).op {
                 Op::ShapeOp(ShapeOp::Concat(_)) => true,
                 Op::ShapeOp(ShapeOp::Pad(p)) => p.mode == PadMode::Constant || whole,
-                Op::Neural(Neural::Attention(_)) => true,
+                Op::Reduction(Reduction::ReduceWindow(_)) | Op::Neural(Neural::Attention(_)) => true,
                 _ => whole,
             },
             _ => false,

@@ -194,9 +194,7 @@ impl<'a> Planner<'a> {
 
     /// The type of a value, which is a tensor.
     pub fn ty(&self, v: ValueId) -> Result<&'a TensorType, CompileError> {
-        self.graph
-            .tensor_type(v)
-            .ok_or_else(|| CompileError::Lir(format!("{} is no tensor", self.graph.value_name(v))))
+        self.graph.tensor_type(v).ok_or_else(|| CompileError::Lir(format!("{} is no tensor", self.graph.value_name(v))))
     }
 
     /// The node's only result.

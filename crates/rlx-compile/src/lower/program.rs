@@ -206,13 +206,7 @@ impl Emitter<'_> {
         let outer = self.dims(&group.outer_dims());
         let reduced: Vec<Dim> = group.reduced().iter().filter_map(|&a| group.space.get(a).cloned()).collect();
         let reduced = self.dims(&reduced);
-        self.push(Kernel::Row(RowKernel {
-            outer,
-            reduced,
-            reads: program.reads,
-            program: program.scalar,
-            writes,
-        }));
+        self.push(Kernel::Row(RowKernel { outer, reduced, reads: program.reads, program: program.scalar, writes }));
         Ok(())
     }
 
