@@ -5,11 +5,9 @@ use std::time::Instant;
 use rlx_ir::Module;
 
 use crate::error::CompileError;
-use crate::lir::LirModule;
-use crate::lower::{self, lower};
 use crate::options::CompileOptions;
 use crate::pass::{Pass, PassCx, PassError, Phase};
-use crate::passes::{self, bind_dims, canonicalise, cse, dce, fold, legalise, split};
+use crate::passes::{self, bind_dims, canonicalise, cse, dce, fold, legalise, recognise, split};
 pub use crate::report::{CompileReport, PassReport};
 use crate::target::{Claims, InputStage, TargetModule};
 
@@ -37,7 +35,11 @@ const fn folding(o: &CompileOptions) -> bool {
     o.constant_folding
 }
 
-use Phase::{Canonical, Import, Legalise};
+const fn recognition(o: &CompileOptions) -> bool {
+    o.recognise
+}
+
+use Phase::{Canonical, Import, Legalise, Recognise};
 
 /// The passes in order.
 pub const PIPELINE: &[Step] = &[
@@ -46,6 +48,10 @@ pub const PIPELINE: &[Step] = &[
     step(Canonical, &canonicalise::PASS, folding),
     step(Canonical, &fold::PASS, folding),
     step(Canonical, &cse::PASS, folding),
+    step(Recognise, &recognise::PASS, recognition),
+    step(Recognise, &canonicalise::PASS, folding),
+    step(Recognise, &cse::PASS, folding),
+    step(Recognise, &dce::PASS, dce),
     step(Legalise, &legalise::PASS, always),
     step(Legalise, &canonicalise::PASS, folding),
     step(Legalise, &fold::PASS, folding),
@@ -128,46 +134,9 @@ pub fn compile_module(module: &Module, claims: &Claims, options: &CompileOptions
     dump.write("main", &main)?;
     let target = match claims.stage {
         InputStage::Mir => TargetModule::Mir { prepare, main },
-        InputStage::Lir => {
-            let lir = lower_all(prepare.as_ref(), &main, claims, options, &mut report)?;
-            dump.write_as("lower", "lir", &lir)?;
-            TargetModule::Lir(lir)
-        }
+        InputStage::Lir => return Err(CompileError::Lir("this build has no lowering to kernels".into())),
     };
     Ok(Compiled { target, report })
-}
-
-/// Lowers both programs, counts kernels, and in tests and debug builds checks the result.
-fn lower_all(
-    prepare: Option<&Module>,
-    main: &Module,
-    claims: &Claims,
-    options: &CompileOptions,
-    report: &mut CompileReport,
-) -> Result<LirModule, CompileError> {
-    let start = Instant::now();
-    let mut remarks = Vec::new();
-    let lir = LirModule {
-        prepare: prepare.map(|p| lower(p, claims, options, &mut remarks)).transpose()?,
-        main: lower(main, claims, options, &mut remarks)?,
-    };
-    let nodes = count_nodes(main);
-    report.add(PassReport {
-        name: "lower",
-        time: start.elapsed(),
-        nodes_before: nodes,
-        nodes_after: nodes,
-        rewrites: Default::default(),
-        remarks,
-    });
-    lir.main.count_kernels(&mut report.kernels);
-    if options.verify {
-        for (name, program) in lir.prepare.iter().map(|p| ("prepare", p)).chain([("main", &lir.main)]) {
-            lower::check::check(program)
-                .map_err(|faults| CompileError::Lir(format!("{name}: {}", faults.join("\n  "))))?;
-        }
-    }
-    Ok(lir)
 }
 
 fn apply(

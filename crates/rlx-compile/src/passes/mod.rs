@@ -7,11 +7,20 @@ pub mod cse;
 pub mod dce;
 pub mod fold;
 pub mod legalise;
+pub mod recognise;
 mod regions;
 pub mod split;
 
 use crate::pass::Pass;
 
 /// All passes, in the order in which the pipeline first runs them.
-pub const ALL: &[&Pass] =
-    &[&bind_dims::PASS, &dce::PASS, &canonicalise::PASS, &fold::PASS, &cse::PASS, &legalise::PASS, &split::PASS];
+pub const ALL: &[&Pass] = &[
+    &bind_dims::PASS,
+    &dce::PASS,
+    &canonicalise::PASS,
+    &fold::PASS,
+    &cse::PASS,
+    &recognise::PASS,
+    &legalise::PASS,
+    &split::PASS,
+];

@@ -9,6 +9,8 @@ use rlx_ir::{Graph, Node, Op, Symbol};
 pub fn captures(node: &Node) -> usize {
     let arguments = match &node.op {
         Op::Control(Control::If(_)) => 0,
+        Op::Control(Control::Loop(l)) => l.carried.saturating_add(2),
+        Op::Control(Control::Scan(s)) => s.carried.saturating_add(s.num_scan_inputs),
         _ => return 0,
     };
     let inputs = node.regions.iter().map(|r| r.inputs().len()).min().unwrap_or(0);

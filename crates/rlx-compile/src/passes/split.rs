@@ -26,9 +26,32 @@ const PREPARE: &str = "prepare";
 fn run(m: &Module, cx: &PassCx<'_>) -> Result<Module, PassError> {
     let (prepare, mut main) = split(m, cx)?;
     if let Some(p) = prepare {
-        main.functions.insert(PREPARE.into(), p.main);
+        main.functions.insert(PREPARE.into(), as_function(&p.main)?);
     }
     Ok(main)
+}
+
+/// The graph with inputs in place of parameters, as functions have it.
+fn as_function(g: &Graph) -> Result<Graph, IrError> {
+    let mut f = Graph::new(g.name());
+    *f.bounds_mut() = g.bounds().clone();
+    let mut map: Vec<Option<ValueId>> = vec![None; g.num_values()];
+    for p in g.params() {
+        map[p.value.index()] = Some(f.add_input(&p.name, g.ty(p.value).clone())?);
+    }
+    for node in g.nodes() {
+        let operands = node.operands.iter().filter_map(|v| map[v.index()]).collect();
+        let id = f.add_copy(g, node, operands);
+        for (old, &new) in node.results.iter().zip(&f.node(id).results) {
+            map[old.index()] = Some(new);
+        }
+    }
+    for o in g.outputs() {
+        if let Some(v) = map[o.value.index()] {
+            f.add_output(&o.name, v)?;
+        }
+    }
+    Ok(f)
 }
 
 /// The prepare module, if there is anything to prepare, and the main module.

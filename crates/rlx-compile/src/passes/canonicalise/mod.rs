@@ -18,7 +18,7 @@ use crate::pass::{Pass, PassCx, PassError, Phase};
 use crate::remark::RemarkKind;
 use crate::rewrite::{Rewriter, map_graphs};
 
-pub(super) use facts::uniform;
+pub(super) use facts::{Number, uniform};
 
 /// The pass.
 pub const PASS: Pass = Pass {

@@ -1,0 +1,183 @@
+//! Attention: `softmax(q·kᵀ·scale + mask)·v`, through what exporters put around it.
+//!
+//! Taken in: a scale on the scores, on q, on k or on both; a tanh cap; additive masks and selections, causality among them; keys and
+//! values repeated for grouped heads; transposes from `[b, s, h, d]`, in which case the result is made in that layout too, so that the
+//! transposes and reshapes around it remain mere views.
+
+use rlx_ir::ops::elementwise::{Binary, Elementwise, Unary};
+use rlx_ir::ops::neural::{Attention, AttnLayout, MaskKind, Softmax};
+use rlx_ir::ops::shape::{Reshape, Transpose};
+use rlx_ir::ops::{Contraction, Neural, ShapeOp};
+use rlx_ir::{Dim, IrError, Op, Shape, ValueId};
+
+use super::look::Look;
+use super::mask::{self, Part};
+use super::{Found, Recogniser};
+
+/// What is done to the product of q and k before the softmax.
+struct Scores {
+    q: ValueId,
+    k: ValueId,
+    /// Whether the features of k are its last axis.
+    k_features_last: bool,
+    scale: f64,
+    cap: Option<f64>,
+    masks: Vec<Part>,
+}
+
+/// A product over batch and head axes `[0, 1]` of rank-4 operands: the operands, and the contracted axis of the right one.
+fn head_product(l: Look<'_>, v: ValueId) -> Option<(ValueId, ValueId, usize)> {
+    let (Op::Contraction(Contraction::DotGeneral(d)), &[a, b]) = l.op(v)? else { return None };
+    let ranks = [l.shape(a)?.rank(), l.shape(b)?.rank()];
+    let &[contracted] = &d.rhs_contract[..] else { return None };
+    let heads = d.lhs_batch == [0, 1] && d.rhs_batch == [0, 1] && d.lhs_contract == [3];
+    (ranks == [4, 4] && heads && d.accumulate.is_none()).then_some((a, b, contracted))
+}
+
+/// The way from the softmax down to the product; `scale` multiplies all that follows.
+fn scores(l: Look<'_>, v: ValueId, scale: f64, depth: usize) -> Option<Scores> {
+    if depth > 8 {
+        return None;
+    }
+    if let Some((q, k, contracted)) = head_product(l, v) {
+        let k_features_last = contracted == 3;
+        return Some(Scores { q, k, k_features_last, scale, cap: None, masks: Vec::new() });
+    }
+    if let Some((x, c)) = l.scaled(v) {
+        // cap·tanh(x/cap)
+        if let Some(u) = l.unary(x, Unary::Tanh) {
+            let inner = scores(l, u, 1.0, depth + 1)?;
+            let plain = inner.cap.is_none() && inner.masks.is_empty() && scale == 1.0 && c > 0.0;
+            return plain.then(|| Scores { scale: inner.scale * c, cap: Some(c), ..inner });
+        }
+        return scores(l, x, scale * c, depth + 1);
+    }
+    for (x, m) in l.either(v, Binary::Add) {
+        if l.shape(x) == l.shape(v)
+            && let Some(mut s) = scores(l, x, scale, depth + 1)
+        {
+            s.masks.push(Part::Add(m, scale));
+            return Some(s);
+        }
+    }
+    if let (Op::Elementwise(Elementwise::Select), &[cond, a, b]) = l.op(v)? {
+        for (x, hidden, keep) in [(a, b, true), (b, a, false)] {
+            let Some(n) = l.number(hidden).map(|n| n * scale).filter(|&n| n <= mask::LOW) else { continue };
+            if l.shape(x) == l.shape(v)
+                && let Some(mut s) = scores(l, x, scale, depth + 1)
+            {
+                s.masks.push(Part::Select { cond, keep, hidden: n });
+                return Some(s);
+            }
+        }
+    }
+    None
+}
+
+/// The softmax over keys, also where rows of NaN (no key at all) are replaced by zeros.
+fn probabilities(l: Look<'_>, v: ValueId) -> Option<ValueId> {
+    match l.op(v)? {
+        (Op::Neural(Neural::Softmax(Softmax { axis: 3, log: false })), &[s]) => Some(s),
+        (Op::Elementwise(Elementwise::Select), &[cond, zero, p]) => {
+            let cleaned = l.unary(cond, Unary::IsNan) == Some(p) && l.number(zero) == Some(0.0);
+            if cleaned { probabilities(l, p) } else { None }
+        }
+        _ => None,
+    }
+}
+
+pub fn attention(r: &mut Recogniser<'_>, v: ValueId) -> Found {
+    let l = r.look();
+    let Some((p, values, 2)) = head_product(l, v) else { return Ok(None) };
+    let Some(s) = probabilities(l, p).and_then(|s| scores(l, s, 1.0, 0)) else { return Ok(None) };
+    let (Some(dims), Some(width)) = (l.shape(p).map(|s| s.to_vec()), l.shape(values).map(|s| s.to_vec())) else {
+        return Ok(None);
+    };
+    let (q, a) = unscaled(r, s.q)?;
+    let (k, b) = unscaled(r, s.k)?;
+    let k = if s.k_features_last { k } else { transposed(r, k, &[0, 1, 3, 2])? };
+    let scale = s.scale * a * b;
+    let (k, values) = match (ungrouped(r, k)?, ungrouped(r, values)?) {
+        (Some(k), Some(v)) => (k, v),
+        _ => (k, values),
+    };
+    let Some(mask) = mask::combined(r, s.masks, &dims, q)? else { return Ok(None) };
+    let kind = mask.operand.map_or(MaskKind::None, |(_, kind)| kind);
+    let op = Attention {
+        causal: mask.causal,
+        softcap: s.cap.map(Into::into),
+        mask: kind,
+        ..Attention::new(AttnLayout::Bhsd, scale)
+    };
+    let (op, operands) = match swapped(r, [q, k, values]) {
+        Some(operands) => (Attention { layout: AttnLayout::Bshd, ..op }, operands),
+        None => (op, [q, k, values]),
+    };
+    let layout = op.layout;
+    let result = r.rw.b.attention(op, operands[0], operands[1], operands[2], mask.operand.map(|(m, _)| m))?;
+    let result = if layout == AttnLayout::Bshd { r.rw.b.transpose(result, &[0, 2, 1, 3])? } else { result };
+    let want: Shape = dims[..3].iter().chain(&width[3..]).cloned().collect();
+    Ok((r.look().shape(result) == Some(&want)).then_some(result))
+}
+
+/// A value without a literal factor that was multiplied in before transposes and reshapes, and the factor.
+fn unscaled(r: &mut Recogniser<'_>, v: ValueId) -> Result<(ValueId, f64), IrError> {
+    let (mut views, mut at): (Vec<Op>, _) = (Vec::new(), v);
+    loop {
+        let l = r.look();
+        if let Some((x, c)) = l.scaled(at).filter(|(_, c)| c.is_finite() && *c != 0.0) {
+            let rebuilt = views.into_iter().rev().try_fold(x, |x, op| r.rw.b.op1(op, &[x]))?;
+            return Ok((rebuilt, c));
+        }
+        match l.op(at) {
+            Some((op @ Op::ShapeOp(ShapeOp::Reshape(_) | ShapeOp::Transpose(_)), &[x])) if views.len() < 8 => {
+                views.push(op.clone());
+                at = x;
+            }
+            _ => return Ok((v, 1.0)),
+        }
+    }
+}
+
+/// A transpose, merged with the one that makes its operand.
+fn transposed(r: &mut Recogniser<'_>, v: ValueId, perm: &[usize]) -> Result<ValueId, IrError> {
+    let inner = match r.look().op(v) {
+        Some((Op::ShapeOp(ShapeOp::Transpose(Transpose { perm })), &[x])) => Some((x, perm.clone())),
+        _ => None,
+    };
+    match inner {
+        Some((x, first)) => {
+            let merged: Vec<usize> = perm.iter().filter_map(|&a| first.get(a).copied()).collect();
+            if merged.iter().copied().eq(0..merged.len()) { Ok(x) } else { r.rw.b.transpose(x, &merged) }
+        }
+        None => r.rw.b.transpose(v, perm),
+    }
+}
+
+/// The keys or values `[b, g, t, d]` that were repeated to `[b, g·n, t, d]`.
+fn ungrouped(r: &mut Recogniser<'_>, v: ValueId) -> Found {
+    let l = r.look();
+    let Some((Op::ShapeOp(ShapeOp::Reshape(Reshape { dims })), &[spread])) = l.op(v) else { return Ok(None) };
+    let Some((Op::ShapeOp(ShapeOp::BroadcastTo(wide)), &[x])) = l.op(spread) else { return Ok(None) };
+    let (&[ref b, ref g, ref n, ref t, ref d], Some(from)) = (&wide.dims[..], l.shape(x)) else { return Ok(None) };
+    let narrow = [b.clone(), g.clone(), Dim::ONE, t.clone(), d.clone()];
+    if from.dims() != narrow || dims[..] != [b.clone(), g * n, t.clone(), d.clone()] {
+        return Ok(None);
+    }
+    let to = [b.clone(), g.clone(), t.clone(), d.clone()];
+    match l.op(x) {
+        Some((Op::ShapeOp(ShapeOp::Reshape(_)), &[y])) if l.shape(y).is_some_and(|s| s.dims() == to) => Ok(Some(y)),
+        _ => r.rw.b.reshape(x, to).map(Some),
+    }
+}
+
+/// The operands `[b, s, h, d]` of three transposes to `[b, h, s, d]`.
+fn swapped(r: &Recogniser<'_>, values: [ValueId; 3]) -> Option<[ValueId; 3]> {
+    let l = r.look();
+    let under = |v: ValueId| match l.op(v)? {
+        (Op::ShapeOp(ShapeOp::Transpose(t)), &[x]) if t.perm == [0, 2, 1, 3] => Some(x),
+        _ => None,
+    };
+    let [q, k, v] = values;
+    Some([under(q)?, under(k)?, under(v)?])
+}

@@ -1,0 +1,95 @@
+//! Rotary embedding: `x·cos + rotate_half(x)·sin` with `rotate_half(x) = concat(−x₂, x₁)`.
+
+use rlx_ir::ops::ShapeOp;
+use rlx_ir::ops::elementwise::{Binary, Elementwise};
+use rlx_ir::ops::neural::RotaryEmbedding;
+use rlx_ir::ops::shape::{Concat, Slice};
+use rlx_ir::{Dim, IrError, Op, ValueId};
+
+use super::look::Look;
+use super::{Found, Recogniser};
+
+/// The x of `rotate_half(x)`.
+fn half_rotated(l: Look<'_>, v: ValueId) -> Option<ValueId> {
+    let (Op::ShapeOp(ShapeOp::Concat(Concat { axis })), &[a, b]) = l.op(v)? else { return None };
+    let shape = l.shape(v)?;
+    let d = shape.last()?.as_const().filter(|d| d % 2 == 0 && axis + 1 == shape.rank())?;
+    let second = l.scaled(a).filter(|(_, c)| *c == -1.0)?.0;
+    let (x, y) = (half(l, second, d / 2, d)?, half(l, b, 0, d / 2)?);
+    (x == y && l.shape(x) == Some(shape)).then_some(x)
+}
+
+/// The operand of a slice of the last axis from `from` to `to`.
+fn half(l: Look<'_>, v: ValueId, from: i64, to: i64) -> Option<ValueId> {
+    let (Op::ShapeOp(ShapeOp::Slice(Slice { starts, limits, strides })), &[x]) = l.op(v)? else { return None };
+    let (start, starts) = starts.split_last()?;
+    let (limit, limits) = limits.split_last()?;
+    let whole = starts.iter().all(|d| *d == Dim::ZERO) && limits.iter().eq(l.shape(x)?.iter().take(limits.len()));
+    let right = start.as_const() == Some(from) && limit.as_const() == Some(to) && strides.iter().all(|&s| s == 1);
+    (whole && right).then_some(x)
+}
+
+/// True if both halves of the last axis are equal.
+fn doubled(l: Look<'_>, v: ValueId, depth: usize) -> bool {
+    let (Some((op, operands)), Some(shape)) = (l.op(v).filter(|_| depth < 12), l.shape(v)) else { return false };
+    let Some(d) = shape.last() else { return false };
+    // An operand that has but one element there is the same for both halves.
+    let fine = |x: ValueId| {
+        l.shape(x).is_some_and(|s| {
+            s.last().is_none_or(|e| *e == Dim::ONE) || (s.last() == Some(d) && doubled(l, x, depth + 1))
+        })
+    };
+    match op {
+        Op::ShapeOp(ShapeOp::Concat(Concat { axis })) if axis + 1 == shape.rank() => {
+            matches!(operands, [a, b] if a == b)
+        }
+        Op::ShapeOp(ShapeOp::Reshape(_)) => {
+            operands.iter().all(|&x| l.shape(x).is_some_and(|s| s.last() == Some(d)) && fine(x))
+        }
+        Op::ShapeOp(ShapeOp::BroadcastTo(_)) => operands.iter().all(|&x| fine(x)),
+        Op::ShapeOp(ShapeOp::Constant(c)) => {
+            let Some(n) = d.as_const().and_then(|d| usize::try_from(d).ok()).filter(|d| *d > 0 && d % 2 == 0) else {
+                return false;
+            };
+            let size = c.value.dtype().size().map(|s| s * n);
+            size.is_some_and(|size| {
+                c.value.bytes().chunks(size).all(|row| row[..row.len() / 2] == row[row.len() / 2..])
+            })
+        }
+        Op::Elementwise(Elementwise::Unary(_) | Elementwise::Binary(_) | Elementwise::Convert { .. }) => {
+            operands.iter().all(|&x| fine(x))
+        }
+        _ => false,
+    }
+}
+
+pub fn rotary(r: &mut Recogniser<'_>, v: ValueId) -> Found {
+    let l = r.look();
+    let mut found = None;
+    for (a, b) in l.either(v, Binary::Add) {
+        for (turned, sin) in l.either(b, Binary::Mul) {
+            let Some(x) = half_rotated(l, turned) else { continue };
+            let cos = l.either(a, Binary::Mul).find(|(y, _)| *y == x).map(|(_, c)| c);
+            found = found.or(cos.map(|cos| (x, cos, sin)));
+        }
+    }
+    let Some((x, cos, sin)) = found else { return Ok(None) };
+    if ![cos, sin]
+        .iter()
+        .all(|&c| l.fits(c, x) && l.shape(c).map(|s| s.last()) == l.shape(x).map(|s| s.last()) && doubled(l, c, 0))
+    {
+        return Ok(None);
+    }
+    let (cos, sin) = (first_half(r, cos)?, first_half(r, sin)?);
+    r.rw.b.op1(RotaryEmbedding { interleaved: false, rotary_dim: None }, &[x, cos, sin]).map(Some)
+}
+
+/// The first half of the last axis.
+fn first_half(r: &mut Recogniser<'_>, v: ValueId) -> Result<ValueId, IrError> {
+    let mut limits = r.rw.b.shape(v)?.into_dims();
+    if let Some(d) = limits.last_mut() {
+        *d = d.floor_div(2);
+    }
+    let rank = limits.len();
+    r.rw.b.slice(v, vec![Dim::ZERO; rank], limits, vec![1; rank])
+}
