@@ -6,6 +6,7 @@
 pub mod dump;
 pub mod error;
 pub mod lir;
+pub mod lower;
 pub mod options;
 pub mod pass;
 pub mod passes;

@@ -5,6 +5,8 @@ use std::time::Instant;
 use rlx_ir::Module;
 
 use crate::error::CompileError;
+use crate::lir::LirModule;
+use crate::lower::{self, lower};
 use crate::options::CompileOptions;
 use crate::pass::{Pass, PassCx, PassError, Phase};
 use crate::passes::{self, bind_dims, canonicalise, cse, dce, fold, legalise, recognise, split};
@@ -134,9 +136,46 @@ pub fn compile_module(module: &Module, claims: &Claims, options: &CompileOptions
     dump.write("main", &main)?;
     let target = match claims.stage {
         InputStage::Mir => TargetModule::Mir { prepare, main },
-        InputStage::Lir => return Err(CompileError::Lir("this build has no lowering to kernels".into())),
+        InputStage::Lir => {
+            let lir = lower_all(prepare.as_ref(), &main, claims, options, &mut report)?;
+            dump.write_as("lower", "lir", &lir)?;
+            TargetModule::Lir(lir)
+        }
     };
     Ok(Compiled { target, report })
+}
+
+/// Lowers both programs, counts kernels, and in tests and debug builds checks the result.
+fn lower_all(
+    prepare: Option<&Module>,
+    main: &Module,
+    claims: &Claims,
+    options: &CompileOptions,
+    report: &mut CompileReport,
+) -> Result<LirModule, CompileError> {
+    let start = Instant::now();
+    let mut remarks = Vec::new();
+    let lir = LirModule {
+        prepare: prepare.map(|p| lower(p, claims, options, &mut remarks)).transpose()?,
+        main: lower(main, claims, options, &mut remarks)?,
+    };
+    let nodes = count_nodes(main);
+    report.add(PassReport {
+        name: "lower",
+        time: start.elapsed(),
+        nodes_before: nodes,
+        nodes_after: nodes,
+        rewrites: Default::default(),
+        remarks,
+    });
+    lir.main.count_kernels(&mut report.kernels);
+    if options.verify {
+        for (name, program) in lir.prepare.iter().map(|p| ("prepare", p)).chain([("main", &lir.main)]) {
+            lower::check::check(program)
+                .map_err(|faults| CompileError::Lir(format!("{name}: {}", faults.join("\n  "))))?;
+        }
+    }
+    Ok(lir)
 }
 
 fn apply(

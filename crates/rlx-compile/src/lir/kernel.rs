@@ -314,6 +314,17 @@ impl Kernel {
         }
     }
 
+    /// Programs inside it.
+    pub fn nested(&self) -> Vec<&SubProgram> {
+        match self {
+            Kernel::Branch(b) => vec![&b.then_branch, &b.else_branch],
+            Kernel::Loop(l) => vec![&l.body],
+            Kernel::Scan(s) => vec![&s.body],
+            Kernel::Call(c) => vec![&c.body],
+            _ => Vec::new(),
+        }
+    }
+
     /// What it reads.
     pub fn reads(&self) -> Vec<&Access> {
         let mut out: Vec<&Access> = Vec::new();
@@ -370,6 +381,49 @@ impl Kernel {
             Kernel::Loop(k) => k.outputs.iter().map(|v| &v.access).collect(),
             Kernel::Scan(k) => k.outputs.iter().chain(k.stacked.iter().map(|s| &s.0)).map(|v| &v.access).collect(),
             Kernel::Call(k) => k.outputs.iter().map(|v| &v.access).collect(),
+        }
+    }
+
+    /// All that it reads and writes, to be renamed.
+    pub fn accesses_mut(&mut self) -> Vec<&mut Access> {
+        fn views(v: &mut [View]) -> impl Iterator<Item = &mut Access> {
+            v.iter_mut().map(|v| &mut v.access)
+        }
+        fn parts(v: &mut [(View, usize, bool)]) -> impl Iterator<Item = &mut Access> {
+            v.iter_mut().map(|v| &mut v.0.access)
+        }
+        match self {
+            Kernel::Map(k) => k.reads.iter_mut().chain(&mut k.writes).collect(),
+            Kernel::Row(k) => k.reads.iter_mut().chain(&mut k.writes).collect(),
+            Kernel::Contract(k) => {
+                let e = &mut k.epilogue;
+                [&mut k.lhs, &mut k.rhs].into_iter().chain(&mut e.reads).chain(&mut e.writes).collect()
+            }
+            Kernel::Conv(k) => {
+                let e = &mut k.epilogue;
+                [&mut k.input, &mut k.weight].into_iter().chain(&mut e.reads).chain(&mut e.writes).collect()
+            }
+            Kernel::Window(k) => vec![&mut k.input, &mut k.output],
+            Kernel::Attention(k) => {
+                let mask = k.mask.iter_mut().map(|m| &mut m.access);
+                [&mut k.q, &mut k.k, &mut k.v, &mut k.out].into_iter().chain(mask).collect()
+            }
+            Kernel::Library(k) => views(&mut k.inputs).chain(views(&mut k.outputs)).collect(),
+            Kernel::Branch(k) => {
+                std::iter::once(&mut k.cond.access).chain(views(&mut k.captures)).chain(views(&mut k.outputs)).collect()
+            }
+            Kernel::Loop(k) => (k.trip_count.iter_mut().chain(&mut k.cond).map(|v| &mut v.access))
+                .chain(views(&mut k.carried))
+                .chain(views(&mut k.captures))
+                .chain(views(&mut k.outputs))
+                .collect(),
+            Kernel::Scan(k) => views(&mut k.carried)
+                .chain(parts(&mut k.scanned))
+                .chain(views(&mut k.captures))
+                .chain(views(&mut k.outputs))
+                .chain(parts(&mut k.stacked))
+                .collect(),
+            Kernel::Call(k) => views(&mut k.inputs).chain(views(&mut k.outputs)).collect(),
         }
     }
 }

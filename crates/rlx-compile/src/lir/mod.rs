@@ -176,6 +176,20 @@ impl Lir {
     pub fn buffer(&self, id: BufId) -> &Buffer {
         &self.buffers[id.index()]
     }
+
+    /// Adds the number of kernels of each kind, those of nested programs included.
+    pub fn count_kernels(&self, counts: &mut Vec<(String, usize)>) {
+        for k in &self.kernels {
+            let kind = k.kernel.kind();
+            match counts.iter_mut().find(|(name, _)| name == kind) {
+                Some((_, n)) => *n += 1,
+                None => counts.push((kind.into(), 1)),
+            }
+            for sub in k.kernel.nested() {
+                sub.program.count_kernels(counts);
+            }
+        }
+    }
 }
 
 /// A module at LIR: the main program, and what runs once per set of parameters.

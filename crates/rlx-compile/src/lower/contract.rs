@@ -1,0 +1,78 @@
+//! Contractions: what they accumulate, as the first instruction of an epilogue.
+
+use rlx_ir::ops::elementwise::{Binary, Elementwise};
+use rlx_ir::{DType, Dim, Node, NodeId};
+
+use crate::error::CompileError;
+use crate::lir::Scope;
+
+use super::groups::{Arg, GroupId, GroupKind, ItemId, ItemOp};
+use super::planner::Planner;
+use super::views::Val;
+
+/// The dtype that products are summed in.
+pub(super) fn accumulator(result: DType) -> DType {
+    if result.is_float() && result.bits() <= 32 { DType::F32 } else { result }
+}
+
+impl Planner<'_> {
+    pub(super) fn dot_general(&mut self, id: NodeId, node: &Node, args: &[Val]) -> Result<(), CompileError> {
+        let [a, b] = args else { return Err(CompileError::Lir(format!("`{}` takes two operands", node.op))) };
+        let (group, acc) = self.accumulate(node, GroupKind::Contract(id), &[a.clone(), b.clone()])?;
+        self.finish_acc(group, acc, node)
+    }
+
+    /// A convolution or its transpose.
+    pub(super) fn conv(&mut self, id: NodeId, node: &Node, args: &[Val]) -> Result<(), CompileError> {
+        let [x, w, bias @ ..] = args else {
+            return Err(CompileError::Lir(format!("`{}` takes at least two operands", node.op)));
+        };
+        let (group, mut acc) = self.accumulate(node, GroupKind::Conv(id), &[x.clone(), w.clone()])?;
+        if let [bias] = bias {
+            let space = self.groups[group.index()].space.clone();
+            let mut column = vec![Dim::ONE; space.len().saturating_sub(1)];
+            if let (Some(c), Some(d)) = (column.first_mut(), bias.dims.first()) {
+                *c = d.clone();
+            }
+            let dtype = self.items[acc.index()].dtype;
+            let from = self.root(bias.root).dtype;
+            let mut arg = self.operand(&bias.clone().reshape(&column), &space);
+            if from != dtype {
+                let convert = ItemOp::Apply(Elementwise::Convert { to: dtype, saturate: true });
+                arg = Arg::Item(self.push_item(group, convert, vec![arg], dtype, Scope::Element));
+            }
+            let add = ItemOp::Apply(Elementwise::Binary(Binary::Add));
+            acc = self.push_item(group, add, vec![Arg::Item(acc), arg], dtype, Scope::Element);
+        }
+        self.finish_acc(group, acc, node)
+    }
+
+    fn accumulate(
+        &mut self,
+        node: &Node,
+        kind: GroupKind,
+        operands: &[Val],
+    ) -> Result<(GroupId, ItemId), CompileError> {
+        for v in operands {
+            self.use_val(v);
+        }
+        let r = self.result(node)?;
+        let t = self.ty(r)?;
+        let group = self.new_group(kind, t.shape.to_vec(), node.loc.clone());
+        let acc = self.push_item(group, ItemOp::Acc, Vec::new(), accumulator(t.dtype), Scope::Element);
+        Ok((group, acc))
+    }
+
+    fn finish_acc(&mut self, group: GroupId, acc: ItemId, node: &Node) -> Result<(), CompileError> {
+        let r = self.result(node)?;
+        let t = self.ty(r)?;
+        let mut item = acc;
+        if self.items[acc.index()].dtype != t.dtype {
+            let convert = ItemOp::Apply(Elementwise::Convert { to: t.dtype, saturate: true });
+            item = self.push_item(group, convert, vec![Arg::Item(acc)], t.dtype, Scope::Element);
+        }
+        let root = self.item_root(item);
+        self.set(r, Val::whole(root, &t.shape));
+        Ok(())
+    }
+}
