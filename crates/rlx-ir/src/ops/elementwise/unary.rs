@@ -80,16 +80,13 @@ pub(crate) fn softplus(x: f64) -> f64 {
 }
 
 fn gelu_tanh(x: f64) -> f64 {
-    if x == f64::NEG_INFINITY {
-        return -0.0;
-    }
     let c = (2.0 / std::f64::consts::PI).sqrt();
     0.5 * x * (1.0 + (c * (x + 0.044_715 * x * x * x)).tanh())
 }
 
 fn gelu(x: f64) -> f64 {
     // erfc keeps the tail that 1 + erf cancels.
-    if x == f64::NEG_INFINITY { -0.0 } else { 0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2) }
+    0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2)
 }
 
 unary! {
@@ -156,11 +153,11 @@ unary! {
     /// Its approximation by tanh.
     GeluTanh gelu_tanh Float same { F: |x: f64, _: D| gelu_tanh(x) }
     /// `x sigmoid(x)`.
-    Silu silu Float same { F: |x: f64, _: D| if x == f64::NEG_INFINITY { -0.0 } else { x * sigmoid(x) } }
-    /// `x · clamp(x / 6 + 1/2, 0, 1)`; −0 at −∞.
-    HardSwish hard_swish Float same { F: |x: f64, _: D| if x == f64::NEG_INFINITY { -0.0 } else { x * (x / 6.0 + 0.5).clamp(0.0, 1.0) } }
+    Silu silu Float same { F: |x: f64, _: D| x * sigmoid(x) }
+    /// `x · clamp(x / 6 + 1/2, 0, 1)`; NaN at −∞, as the formula gives.
+    HardSwish hard_swish Float same { F: |x: f64, _: D| x * (x / 6.0 + 0.5).clamp(0.0, 1.0) }
     /// `x · tanh(softplus(x))`.
-    Mish mish Float same { F: |x: f64, _: D| if x == f64::NEG_INFINITY { -0.0 } else { x * softplus(x).tanh() } }
+    Mish mish Float same { F: |x: f64, _: D| x * softplus(x).tanh() }
     /// `log(1 + exp(x))`.
     Softplus softplus Float same { F: |x: f64, _: D| softplus(x) }
     /// `x / (1 + |x|)`.
