@@ -1,17 +1,33 @@
 //! The CPU backend: kernels, the tile machine and the executor.
 //!
-//! Each kind of kernel has a module with two functions: `plan` makes a plan when sizes are known, `run` runs it; see
-//! [`buffers`] for what they share.
+//! - [`CpuBackend`] compiles a LIR module to a [`CpuExecutable`]: [`program`] holds what is immutable, [`bind`] makes
+//!   sizes, offsets and plans from the shapes of a call, [`exec`] runs kernels in a [`frame`].
+//! - Each kind of kernel has a module with two functions: `plan` makes a plan when sizes are known, `run` runs it; see
+//!   [`buffers`] for what they share.
+//! - [`tile`] runs scalar programs, [`gemm`] multiplies matrices, [`simd`] is what both are made of.
 
 pub mod attention;
+mod backend;
+pub mod bind;
 pub mod buffers;
 pub mod contract;
+pub mod control;
 pub mod conv;
 pub mod epilogue;
+pub mod exec;
+mod executable;
+pub mod frame;
 pub mod gemm;
 pub mod library;
 pub mod map;
+pub mod params;
+pub mod program;
+pub mod row;
 pub mod simd;
 pub mod space;
 pub mod tile;
 pub mod window;
+mod work;
+
+pub use backend::CpuBackend;
+pub use executable::CpuExecutable;

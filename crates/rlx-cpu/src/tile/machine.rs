@@ -21,13 +21,13 @@ pub struct Modes {
 }
 
 impl Modes {
-    /// Works out modes. `uniform_source` says of each read, index and accumulator whether it is uniform.
+    /// Works out modes. `uniform_source` says of each read, index, accumulator and reduction whether it is uniform.
     pub fn new(code: &Code, cx: &BindCx<'_>, uniform_source: impl Fn(&What) -> bool) -> Modes {
         let n = code.steps.len();
         let mut m = Modes { uniform: vec![false; n], spread: vec![false; n], sizes: Vec::new() };
         for (i, step) in code.steps.iter().enumerate() {
             m.uniform[i] = match step.what {
-                What::Const(_) | What::Reduce(_) => true,
+                What::Const(_) => true,
                 What::Size(dim) => {
                     if step.live {
                         m.sizes.push((i as u32, int_bits(cx.value(dim), step.dtype)));
@@ -39,11 +39,12 @@ impl Modes {
             };
         }
         for (i, step) in code.steps.iter().enumerate().filter(|(_, s)| s.live) {
-            if m.uniform[i] || matches!(step.what, What::Reduce(_)) {
+            let reduces = matches!(step.what, What::Reduce(_));
+            if m.uniform[i] && !reduces {
                 continue;
             }
             for (k, &a) in step.args.iter().enumerate() {
-                if m.uniform[a as usize] && step.splat >> k & 1 == 0 {
+                if m.uniform[a as usize] && (reduces || step.splat >> k & 1 == 0) {
                     m.spread[a as usize] = true;
                 }
             }
@@ -136,6 +137,13 @@ impl<'a> Machine<'a> {
     /// Makes a value lie elsewhere: for results that are computed where they are written.
     pub fn place(&mut self, value: u32, at: *mut u8) {
         self.ptr[value as usize] = at;
+    }
+
+    /// Makes a value lie in its slot.
+    pub fn unplace(&mut self, value: u32) -> *mut u8 {
+        let own = self.own[value as usize];
+        self.ptr[value as usize] = own;
+        own
     }
 
     /// Makes a value a block of a walk.

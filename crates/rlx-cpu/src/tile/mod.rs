@@ -11,15 +11,15 @@
 
 pub mod code;
 mod complex;
-mod convert;
+pub mod convert;
 mod f32;
 mod f64;
 mod int;
 pub mod io;
-mod loops;
+pub mod loops;
 pub mod machine;
 pub mod reduce;
-mod resolve;
+pub mod resolve;
 pub mod scratch;
 
 use rlx_ir::DType;

@@ -5,6 +5,8 @@ use super::{Work, complex, convert, f32, f64, int};
 use crate::simd::{UnaryF32, unary_f32_raw};
 use rlx_ir::DType;
 use rlx_ir::ops::Elementwise;
+use rlx_ir::ops::elementwise::Binary;
+use rlx_ir::ops::reduction::ReduceKind;
 
 /// What runs an instruction.
 #[derive(Clone, Copy)]
@@ -96,5 +98,23 @@ pub fn resolve(op: &Elementwise, args: &[DType], out: DType) -> Option<(Run, u8)
                 None => Some((Run::Convert { from: dtype, to, saturate }, 0)),
             }
         }
+    }
+}
+
+/// The loop that combines two blocks lane by lane as a reduction does.
+pub fn lanes(kind: ReduceKind, work: Work) -> Option<OpFn> {
+    let f = match kind {
+        ReduceKind::Sum => Binary::Add,
+        ReduceKind::Prod => Binary::Mul,
+        ReduceKind::Min => Binary::Min,
+        ReduceKind::Max => Binary::Max,
+        ReduceKind::Any => Binary::Or,
+        ReduceKind::All => Binary::And,
+    };
+    match work {
+        Work::F32 => f32::binary(f),
+        Work::F64 => f64::binary(f),
+        Work::Complex => complex::binary(f),
+        _ => int::binary(f, work),
     }
 }

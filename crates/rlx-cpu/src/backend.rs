@@ -1,0 +1,76 @@
+//! The CPU as a target of the compiler.
+
+use crate::executable::CpuExecutable;
+use crate::library;
+use rlx_compile::target::{Claims, ExecutableGraph, InputStage};
+use rlx_compile::{Backend, CompileError, CompileOptions, TargetModule};
+use rlx_driver::Device;
+use rlx_ir::DType;
+use rlx_ir::ops::elementwise::{Binary, Compare, Unary};
+
+/// The CPU backend.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CpuBackend;
+
+/// Ops that lowering turns into views, maps, rows, contractions and control kernels.
+const LOWERED: &[&str] = &[
+    "select",
+    "clamp",
+    "convert",
+    "constant",
+    "from_dims",
+    "reshape",
+    "transpose",
+    "broadcast_to",
+    "slice",
+    "concat",
+    "pad",
+    "reverse",
+    "iota",
+    "shape_of",
+    "read_dims",
+    "reduce",
+    "reduce_window",
+    "dot_general",
+    "conv",
+    "conv_transpose",
+    "if",
+    "loop",
+    "scan",
+    "call",
+    "softmax",
+    "layer_norm",
+    "rms_norm",
+    "attention",
+];
+
+impl Backend for CpuBackend {
+    fn claims(&self, _device: Device) -> Claims {
+        let unary = Unary::ALL.iter().map(|f| f.name());
+        let binary = Binary::ALL.iter().map(|f| f.name());
+        let compare = Compare::ALL.iter().map(|f| f.name());
+        let other = LOWERED.iter().chain(library::OPS).copied();
+        let names = unary.chain(binary).chain(compare).chain(other);
+        Claims {
+            target: "cpu".into(),
+            stage: InputStage::Lir,
+            ops: names.map(str::to_string).collect(),
+            dtypes: DType::ALL.iter().copied().filter(|&d| d != DType::Str).collect(),
+            filter: None,
+            symbolic_shapes: true,
+            in_place: true,
+        }
+    }
+
+    fn compile(
+        &self,
+        input: TargetModule,
+        _device: Device,
+        options: &CompileOptions,
+    ) -> Result<Box<dyn ExecutableGraph>, CompileError> {
+        match input {
+            TargetModule::Lir(module) => Ok(Box::new(CpuExecutable::new(module, options)?)),
+            TargetModule::Mir { .. } => Err(CompileError::Backend("the CPU takes LIR, not graphs".into())),
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Binding one segment: dims, buffers, plans.
+
+use super::arena::{Interval, pack};
+use super::segments::{Segment, holds};
+use crate::attention::{self, AttentionPlan};
+use crate::buffers::BindCx;
+use crate::contract::{self, ContractPlan};
+use crate::control::{self, ControlPlan};
+use crate::conv::{self, ConvPlan};
+use crate::library::{self, LibraryPlan};
+use crate::map::{self, MapPlan};
+use crate::program::{KernelCode, Program};
+use crate::row::{self, RowPlan};
+use crate::window::{self, WindowPlan};
+use rlx_compile::lir::{Kernel, Storage};
+use rlx_compile::{InputProblem, RunError};
+use rlx_ir::DimBinding;
+
+/// A kernel at concrete sizes.
+#[derive(Debug)]
+pub enum Plan {
+    /// A map.
+    Map(MapPlan),
+    /// A row kernel.
+    Row(RowPlan),
+    /// A contraction.
+    Contract(ContractPlan),
+    /// A convolution.
+    Conv(ConvPlan),
+    /// Pooling.
+    Window(WindowPlan),
+    /// An attention.
+    Attention(AttentionPlan),
+    /// An op of the library.
+    Library(LibraryPlan),
+    /// Nested programs.
+    Control(ControlPlan),
+}
+
+/// A segment at concrete sizes.
+#[derive(Debug)]
+pub struct BoundSegment {
+    /// Which one.
+    pub segment: usize,
+    /// Values of all symbols known at its start.
+    pub symbols: Vec<i64>,
+    /// Values of the table's dims, as far as they are known.
+    pub dims: Vec<i64>,
+    /// Elements of each buffer; −1 where not known yet.
+    pub numels: Vec<i64>,
+    /// Offsets in this segment's arena.
+    pub arena: Vec<(u32, usize)>,
+    /// Bytes of this segment's arena.
+    pub arena_bytes: usize,
+    /// Plans of its kernels.
+    pub plans: Vec<Plan>,
+}
+
+impl BoundSegment {
+    /// Sizes of a buffer, if they are known.
+    pub fn shape(&self, program: &Program, buffer: usize) -> Option<Vec<usize>> {
+        if self.numels.get(buffer).copied().unwrap_or(-1) < 0 {
+            return None;
+        }
+        let b = program.lir.buffers.get(buffer)?;
+        b.shape.iter().map(|d| self.dims.get(d.index()).and_then(|&v| usize::try_from(v).ok())).collect()
+    }
+}
+
+/// Binds a segment. `before` is the segment before it.
+pub fn bind(
+    program: &Program,
+    index: usize,
+    symbols: Vec<i64>,
+    before: Option<&BoundSegment>,
+    align: usize,
+) -> Result<BoundSegment, RunError> {
+    let lir = &program.lir;
+    let segment = &program.segments.list[index];
+    let mut values = Vec::new();
+    if let Err(e) = segment.program.eval_into(&symbols, &mut values) {
+        return Err(RunError::Inputs(explain(program, segment, &symbols, InputProblem::Binding(e.to_string()))));
+    }
+    let violated = segment.checks.iter().any(|c| {
+        let get = |i: usize| values.get(i).copied().unwrap_or(0);
+        !holds(&lir.constraints[c.record].constraint, get(c.left), get(c.right))
+    });
+    if violated {
+        let unknown = InputProblem::Binding("a constraint between sizes does not hold".into());
+        return Err(RunError::Inputs(explain(program, segment, &symbols, unknown)));
+    }
+    let (mut dims, mut numels) = match before {
+        Some(b) => (b.dims.clone(), b.numels.clone()),
+        None => (vec![0; lir.dims.len()], vec![-1; lir.buffers.len()]),
+    };
+    for (&d, &v) in segment.dims.iter().zip(&values) {
+        dims[d as usize] = v;
+    }
+    let mut problems = Vec::new();
+    size_buffers(program, index, &dims, &mut numels, &mut problems);
+    let mut intervals = Vec::with_capacity(segment.arena.len());
+    for &i in &segment.arena {
+        let b = &lir.buffers[i as usize];
+        let bytes = usize::try_from(numels[i as usize]).ok().and_then(|n| b.dtype.bytes_for(n));
+        let Some(bytes) = bytes.filter(|&n| n <= isize::MAX as usize / 2) else {
+            problems.push(InputProblem::Binding(format!("buffer {i} is too large to address")));
+            continue;
+        };
+        let (first, last) = b.live.unwrap_or((0, u32::MAX));
+        intervals.push(Interval { first, last, bytes });
+    }
+    if !problems.is_empty() {
+        return Err(RunError::Inputs(problems));
+    }
+    let (offsets, arena_bytes) = pack(&intervals, align.max(64));
+    let arena = segment.arena.iter().copied().zip(offsets).collect();
+    let cx = BindCx { lir, dims: &dims, numels: &numels, isa: program.isa };
+    let mut plans = Vec::with_capacity(segment.kernels.len());
+    for k in segment.kernels.clone() {
+        let defines = k + 1 == segment.kernels.end && !segment.defines.is_empty();
+        match plan(program, k, defines, &cx, &segment.defines) {
+            Ok(p) => plans.push(p),
+            Err(e) => {
+                let node = &lir.kernels[k];
+                problems.push(InputProblem::Binding(format!("{} at {:?}: {e}", node.kernel.kind(), node.loc)));
+            }
+        }
+    }
+    if !problems.is_empty() {
+        return Err(RunError::Inputs(problems));
+    }
+    Ok(BoundSegment { segment: index, symbols, dims, numels, arena, arena_bytes, plans })
+}
+
+/// Element counts of buffers whose sizes are known now.
+fn size_buffers(program: &Program, index: usize, dims: &[i64], numels: &mut [i64], problems: &mut Vec<InputProblem>) {
+    let lir = &program.lir;
+    let segments = &program.segments.list;
+    let here = |i: usize| {
+        let later =
+            |list: fn(&Segment) -> &Vec<u32>| segments.iter().skip(index + 1).any(|s| list(s).contains(&(i as u32)));
+        match lir.buffers[i].storage {
+            Storage::Arena => segments.len() == 1 || !later(|s| &s.arena),
+            Storage::Output(_) => segments.len() == 1 || !later(|s| &s.outputs),
+            _ => true,
+        }
+    };
+    for (i, b) in lir.buffers.iter().enumerate() {
+        if numels[i] >= 0 || !here(i) {
+            continue;
+        }
+        let mut n = Some(1i64);
+        for &d in &b.shape {
+            let size = dims.get(d.index()).copied().unwrap_or(-1);
+            if size < 0 {
+                problems.push(InputProblem::Binding(format!("size `{}` would be {size}", lir.dims.get(d))));
+            }
+            n = n.and_then(|n| n.checked_mul(size));
+        }
+        if let Storage::Const(t) = &b.storage {
+            n = n.filter(|&n| usize::try_from(n) == Ok(t.numel()));
+        }
+        let wrong = dims.get(b.numel.index()).copied();
+        match n {
+            Some(n) if n >= 0 && wrong == Some(n) => numels[i] = n,
+            _ => problems.push(InputProblem::Binding(format!("buffer {i} has no size: its elements count {wrong:?}"))),
+        }
+    }
+}
+
+/// All constraints that do not hold, for an error; `otherwise` if each seems to.
+fn explain(program: &Program, segment: &Segment, symbols: &[i64], otherwise: InputProblem) -> Vec<InputProblem> {
+    let binding: DimBinding = program.segments.symbols.iter().cloned().zip(symbols.iter().copied()).collect();
+    let mut found: Vec<InputProblem> = segment
+        .checks
+        .iter()
+        .filter_map(|c| program.lir.constraints[c.record].check(&binding).err())
+        .map(|v| InputProblem::Binding(v.to_string()))
+        .collect();
+    if found.is_empty() {
+        found.push(otherwise);
+    }
+    found
+}
+
+fn plan(
+    program: &Program,
+    k: usize,
+    defines: bool,
+    cx: &BindCx<'_>,
+    symbols: &[rlx_ir::Symbol],
+) -> Result<Plan, String> {
+    Ok(match (&program.lir.kernels[k].kernel, &program.codes[k]) {
+        (Kernel::Map(m), KernelCode::Scalar(code)) => Plan::Map(map::plan(m, code, cx)?),
+        (Kernel::Row(r), KernelCode::Row(code)) => Plan::Row(row::plan(r, code, cx)?),
+        (Kernel::Contract(c), KernelCode::Scalar(code)) => Plan::Contract(contract::plan(c, code, cx)?),
+        (Kernel::Conv(c), KernelCode::Scalar(code)) => Plan::Conv(conv::plan(c, code, cx)?),
+        (Kernel::Window(w), _) => Plan::Window(window::plan(w, cx)?),
+        (Kernel::Attention(a), _) => Plan::Attention(attention::plan(a, cx)?),
+        (Kernel::Library(l), _) => Plan::Library(library::plan(l, defines, cx)?),
+        (kernel, KernelCode::Nested(_)) => {
+            Plan::Control(control::plan(kernel, if defines { symbols } else { &[] }, cx)?)
+        }
+        (kernel, _) => return Err(format!("`{}` was compiled as something else", kernel.kind())),
+    })
+}

@@ -1,0 +1,187 @@
+//! Symbols from the shapes of a call.
+//!
+//! Nearly always each symbol stands alone as a dim of some input: its value is read off, and one dim program checks all
+//! dims of all ports. Anything else, and every error, goes to the general solver, which finds all that is wrong.
+
+use rlx_compile::InputProblem;
+use rlx_compile::lir::Lir;
+use rlx_ir::DimBinding;
+use rlx_ir::dim::{Bounds, Dim, DimProgram, Equation, Symbol, solve, unsolved};
+
+/// Sizes of inputs, then of those parameters whose shapes are symbolic.
+pub type Shapes<'a> = &'a [&'a [usize]];
+
+/// Where a symbol's value is found.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    /// Axis of a port.
+    Axis(usize, usize),
+    /// Given by the surrounding program, by position.
+    Outer(usize),
+    /// Fixed when the program was compiled.
+    Given(i64),
+    /// By the general solver alone.
+    Solve,
+}
+
+/// A port whose sizes are observed.
+struct Port {
+    kind: &'static str,
+    name: String,
+    dims: Vec<Dim>,
+    text: String,
+}
+
+/// Finds the values of symbols.
+pub struct Solver {
+    symbols: Vec<Symbol>,
+    sources: Vec<Source>,
+    ranges: Vec<(i64, Option<i64>)>,
+    ports: Vec<Port>,
+    /// All dims of all ports.
+    check: DimProgram,
+    outer: Vec<Symbol>,
+    given: DimBinding,
+    bounds: Bounds,
+    /// Parameters that are ports too.
+    pub symbolic_params: Vec<usize>,
+}
+
+impl Solver {
+    /// A solver of these symbols.
+    pub fn new(lir: &Lir, symbols: &[Symbol], outer: &[Symbol], given: &DimBinding) -> Solver {
+        let port = |kind, name: &str, buffer: rlx_compile::lir::BufId| {
+            let b = lir.buffer(buffer);
+            let dims: Vec<Dim> = b.shape.iter().map(|&d| lir.dims.get(d).clone()).collect();
+            let text = format!("{}{}", b.dtype, rlx_ir::Shape::from(dims.clone()));
+            Port { kind, name: name.to_string(), dims, text }
+        };
+        let mut ports: Vec<Port> = lir.inputs.iter().map(|p| port("input", &p.name, p.buffer)).collect();
+        let mut symbolic_params = Vec::new();
+        for (i, p) in lir.params.iter().enumerate() {
+            let p = port("parameter", &p.name, p.buffer);
+            if p.dims.iter().any(|d| !d.is_const()) {
+                symbolic_params.push(i);
+                ports.push(p);
+            }
+        }
+        let alone = |s: &Symbol| {
+            ports.iter().enumerate().find_map(|(p, port)| {
+                port.dims.iter().position(|d| d.as_symbol() == Some(s)).map(|axis| Source::Axis(p, axis))
+            })
+        };
+        let source = |s: &Symbol| {
+            (given.get(s).map(Source::Given))
+                .or_else(|| outer.iter().position(|o| o == s).map(Source::Outer))
+                .or_else(|| alone(s))
+                .unwrap_or(Source::Solve)
+        };
+        let sources = symbols.iter().map(source).collect();
+        let ranges = symbols.iter().map(|s| lir.bounds.get(s)).collect();
+        let check =
+            DimProgram::with_symbols(symbols.iter().cloned(), ports.iter().flat_map(|p| p.dims.iter().cloned()));
+        Solver {
+            symbols: symbols.to_vec(),
+            sources,
+            ranges,
+            ports,
+            check,
+            outer: outer.to_vec(),
+            given: given.clone(),
+            bounds: lir.bounds.clone(),
+            symbolic_params,
+        }
+    }
+
+    /// Values of the symbols, in order.
+    pub fn solve(&self, shapes: Shapes<'_>, outer: &[i64]) -> Result<Vec<i64>, Vec<InputProblem>> {
+        if let Some(values) = self.read_off(shapes, outer) {
+            return Ok(values);
+        }
+        self.solve_all(shapes, outer)
+    }
+
+    fn read_off(&self, shapes: Shapes<'_>, outer: &[i64]) -> Option<Vec<i64>> {
+        let mut values = Vec::with_capacity(self.symbols.len());
+        for (source, (min, max)) in self.sources.iter().zip(&self.ranges) {
+            let v = match *source {
+                Source::Axis(port, axis) => i64::try_from(*shapes.get(port)?.get(axis)?).ok()?,
+                Source::Outer(i) => *outer.get(i)?,
+                Source::Given(v) => v,
+                Source::Solve => return None,
+            };
+            if v < *min || max.is_some_and(|m| v > m) {
+                return None;
+            }
+            values.push(v);
+        }
+        let mut dims = Vec::new();
+        self.check.eval_into(&values, &mut dims).ok()?;
+        let mut found = dims.iter();
+        for (port, shape) in self.ports.iter().zip(shapes) {
+            if port.dims.len() != shape.len() {
+                return None;
+            }
+            for &n in shape.iter() {
+                if found.next().copied() != i64::try_from(n).ok() {
+                    return None;
+                }
+            }
+        }
+        Some(values)
+    }
+
+    fn solve_all(&self, shapes: Shapes<'_>, outer: &[i64]) -> Result<Vec<i64>, Vec<InputProblem>> {
+        let mut problems = Vec::new();
+        let mut equations = Vec::new();
+        for (port, shape) in self.ports.iter().zip(shapes) {
+            if port.dims.len() != shape.len() {
+                problems.push(InputProblem::Shape {
+                    kind: port.kind,
+                    name: port.name.clone(),
+                    expected: port.text.clone(),
+                    got: shape.to_vec(),
+                    why: format!("it must have {} axes", port.dims.len()),
+                });
+                continue;
+            }
+            for (axis, (dim, &n)) in port.dims.iter().zip(shape.iter()).enumerate() {
+                let n = i64::try_from(n).unwrap_or(i64::MAX);
+                equations.push(Equation::new(dim.clone(), n, format!("{} `{}` axis {axis}", port.kind, port.name)));
+            }
+        }
+        let mut initial = self.given.clone();
+        for (s, &v) in self.outer.iter().zip(outer) {
+            initial.set(s.clone(), v);
+        }
+        let binding = match solve(&equations, &initial, &self.bounds) {
+            Ok(b) => b,
+            Err(errors) => {
+                problems.extend(errors.iter().map(|e| InputProblem::Binding(e.to_string())));
+                return Err(problems);
+            }
+        };
+        let dims: Vec<Dim> = self.symbols.iter().map(|s| Dim::symbol(s.clone())).collect();
+        for s in unsolved(&dims, &binding) {
+            problems.push(InputProblem::Binding(format!(
+                "no input's shape determines symbol `{s}`; bind it explicitly when compiling"
+            )));
+        }
+        // Composite dims that nothing solved are checked here.
+        for e in &equations {
+            match e.dim.eval(&binding) {
+                Ok(v) if v == e.value => {}
+                Ok(v) => {
+                    problems.push(InputProblem::Binding(format!("{} is {}, but `{}` is {v}", e.origin, e.value, e.dim)))
+                }
+                Err(error) if problems.is_empty() => problems.push(InputProblem::Binding(error.to_string())),
+                Err(_) => {}
+            }
+        }
+        if problems.is_empty() {
+            Ok(self.symbols.iter().map(|s| binding.get(s).unwrap_or(0)).collect())
+        } else {
+            Err(problems)
+        }
+    }
+}

@@ -1,0 +1,441 @@
+//! Kernels that run nested programs: branches, loops, scans, calls.
+//!
+//! A nested program has a frame of its own inside the parent's. Its inputs are dense copies of, or point into, the
+//! parent's memory; its outputs are copied to the parent's views, or handed over with the sizes that they define.
+
+use crate::bind::BoundSegment;
+use crate::buffers::{BindCx, BindError, BoundView, Buffers};
+use crate::exec::{Env, Input, Outputs, bind_first, run_frame};
+use crate::frame::{Frame, no_memory};
+use crate::library::Defined;
+use crate::program::Program;
+use crate::space::position;
+use crate::tile::io;
+use rlx_compile::RunError;
+use rlx_compile::lir::{Kernel, View};
+use rlx_driver::AlignedBuffer;
+use rlx_ir::{DType, Symbol};
+use std::sync::Arc;
+
+/// Where results go.
+#[derive(Debug)]
+struct Results {
+    /// The views, if their sizes are known.
+    views: Option<Vec<BoundView>>,
+    /// For each symbol that they define: a result and an axis.
+    defined: Vec<(usize, usize)>,
+}
+
+/// A control kernel at concrete sizes.
+#[derive(Debug)]
+pub struct ControlPlan {
+    kind: Kind,
+    results: Results,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Branch { cond: BoundView, captures: Vec<BoundView> },
+    Loop { trip_count: Option<BoundView>, cond: Option<BoundView>, carried: Vec<BoundView>, captures: Vec<BoundView> },
+    Scan(Scan),
+    Call { inputs: Vec<BoundView> },
+}
+
+#[derive(Debug)]
+struct Scan {
+    steps: usize,
+    carried: Vec<BoundView>,
+    scanned: Vec<(BoundView, usize, bool)>,
+    captures: Vec<BoundView>,
+    stacked: Vec<(usize, bool)>,
+}
+
+/// The views that a kernel of an op or of nested programs writes.
+pub fn output_views(kernel: &Kernel) -> Vec<View> {
+    match kernel {
+        Kernel::Library(k) => k.outputs.clone(),
+        Kernel::Branch(k) => k.outputs.clone(),
+        Kernel::Loop(k) => k.outputs.clone(),
+        Kernel::Scan(k) => k.outputs.iter().cloned().chain(k.stacked.iter().map(|s| s.0.clone())).collect(),
+        Kernel::Call(k) => k.outputs.clone(),
+        _ => Vec::new(),
+    }
+}
+
+/// Plans a control kernel; `defines` are the symbols that its results' sizes define.
+pub fn plan(kernel: &Kernel, defines: &[Symbol], cx: &BindCx<'_>) -> Result<ControlPlan, BindError> {
+    let views = |list: &[View]| list.iter().map(|v| cx.view(v)).collect::<Result<Vec<_>, _>>();
+    let maybe = |v: &Option<View>| v.as_ref().map(|v| cx.view(v)).transpose();
+    let kind = match kernel {
+        Kernel::Branch(k) => Kind::Branch { cond: cx.view(&k.cond)?, captures: views(&k.captures)? },
+        Kernel::Loop(k) => Kind::Loop {
+            trip_count: maybe(&k.trip_count)?,
+            cond: maybe(&k.cond)?,
+            carried: views(&k.carried)?,
+            captures: views(&k.captures)?,
+        },
+        Kernel::Scan(k) => Kind::Scan(Scan {
+            steps: cx.size(k.steps)?,
+            carried: views(&k.carried)?,
+            scanned: k.scanned.iter().map(|(v, a, r)| Ok((cx.view(v)?, *a, *r))).collect::<Result<_, BindError>>()?,
+            captures: views(&k.captures)?,
+            stacked: k.stacked.iter().map(|(_, a, r)| (*a, *r)).collect(),
+        }),
+        Kernel::Call(k) => Kind::Call { inputs: views(&k.inputs)? },
+        other => return Err(format!("`{}` runs no nested program", other.kind())),
+    };
+    let outputs = output_views(kernel);
+    let axis_of = |s: &Symbol| {
+        outputs.iter().enumerate().find_map(|(o, v)| {
+            v.sizes.iter().position(|&d| cx.lir.dims.get(d).as_symbol() == Some(s)).map(|axis| (o, axis))
+        })
+    };
+    let defined = defines
+        .iter()
+        .map(|s| axis_of(s).ok_or_else(|| format!("no result has the size `{s}` that the kernel defines")))
+        .collect::<Result<Vec<_>, _>>()?;
+    let views = if defines.is_empty() { Some(views(&outputs)?) } else { None };
+    Ok(ControlPlan { kind, results: Results { views, defined } })
+}
+
+/// A tensor that a nested program takes or gives.
+struct Value {
+    dtype: DType,
+    dims: Vec<usize>,
+    memory: AlignedBuffer,
+}
+
+impl Value {
+    fn new(dtype: DType, dims: Vec<usize>) -> Result<Value, RunError> {
+        let n = dims.iter().try_fold(1usize, |a, &d| a.checked_mul(d));
+        let bytes = n.and_then(|n| dtype.bytes_for(n));
+        let bytes =
+            bytes.ok_or_else(|| RunError::Memory(format!("{dtype}{dims:?} is larger than the address space")))?;
+        Ok(Value { dtype, dims, memory: AlignedBuffer::uninit(bytes).map_err(no_memory)? })
+    }
+
+    fn of(view: &BoundView, bufs: Buffers<'_>) -> Result<Value, RunError> {
+        let mut v = Value::new(view.access.dtype, view.sizes.to_vec())?;
+        // SAFETY: the view lies within its buffer; the memory holds as many elements.
+        unsafe { copy_out(view, bufs, v.memory.as_mut_ptr()) };
+        Ok(v)
+    }
+
+    fn scalar(dtype: DType, bytes: &[u8]) -> Result<Value, RunError> {
+        Ok(Value { dtype, dims: Vec::new(), memory: AlignedBuffer::copy_of(bytes).map_err(no_memory)? })
+    }
+
+    fn input(&self) -> Input<'_> {
+        let n: usize = self.dims.iter().product();
+        let bytes = self.dtype.bytes_for(n).unwrap_or(0);
+        Input { dtype: self.dtype, dims: &self.dims, bytes: self.memory.as_slice().get(..bytes).unwrap_or(&[]) }
+    }
+
+    fn truth(&self) -> bool {
+        self.memory.as_slice().first().is_some_and(|&b| b != 0)
+    }
+}
+
+/// Strides of a dense tensor.
+fn dense(sizes: &[usize]) -> Vec<i64> {
+    let mut strides = vec![1i64; sizes.len()];
+    for a in (1..sizes.len()).rev() {
+        strides[a - 1] = strides[a] * sizes[a] as i64;
+    }
+    strides
+}
+
+/// Copies between two walks of one dtype over a space.
+/// # Safety
+/// Both walks lie within their memory over the space.
+unsafe fn copy(dtype: DType, sizes: &[usize], from: (*const u8, i64, &[i64]), to: (*mut u8, i64, &[i64])) {
+    let points: usize = sizes.iter().product();
+    if points == 0 {
+        return;
+    }
+    let plain = dtype.bits() >= 8;
+    let dense_strides = dense(sizes);
+    if plain && from.2 == dense_strides && to.2 == dense_strides {
+        let size = dtype.bits() / 8;
+        // SAFETY: both walks are dense.
+        unsafe {
+            let (x, y) = (from.0.offset(from.1 as isize * size as isize), to.0.offset(to.1 as isize * size as isize));
+            std::ptr::copy(x, y, points * size);
+        }
+        return;
+    }
+    // Bits are moved as integers of the same width, so that nothing is changed on the way.
+    let carrier = match dtype.bits() {
+        2 => DType::U2,
+        4 => DType::U4,
+        8 => DType::U8,
+        16 => DType::U16,
+        32 => DType::U32,
+        64 => DType::U64,
+        _ => DType::C128,
+    };
+    let mut slot = [0u64; 2];
+    let s = slot.as_mut_ptr().cast::<u8>();
+    let one = io::Block { sizes: &[], strides: &[] };
+    for i in 0..points {
+        // SAFETY: positions lie within both walks; the slot holds an element.
+        unsafe {
+            io::load(carrier, from.0, position(i, sizes, from.1, from.2), one, s);
+            io::store(carrier, to.0, position(i, sizes, to.1, to.2), one, s);
+        }
+    }
+}
+
+/// Copies a view to dense memory.
+/// # Safety
+/// The view's buffer has memory, `to` has room for its elements.
+pub unsafe fn copy_out(view: &BoundView, bufs: Buffers<'_>, to: *mut u8) {
+    let a = &view.access;
+    let strides = dense(&view.sizes);
+    // SAFETY: the caller's promise; views were checked at bind.
+    unsafe { copy(a.dtype, &view.sizes, (bufs.base(a.buffer), a.offset, &a.strides), (to, 0, &strides)) }
+}
+
+/// Copies dense memory to a view.
+/// # Safety
+/// The view's buffer has memory, `from` holds its elements.
+pub unsafe fn copy_in(view: &BoundView, bufs: Buffers<'_>, from: *const u8) {
+    let a = &view.access;
+    let strides = dense(&view.sizes);
+    // SAFETY: the caller's promise; views were checked at bind.
+    unsafe { copy(a.dtype, &view.sizes, (from, 0, &strides), (bufs.base(a.buffer), a.offset, &a.strides)) }
+}
+
+type Failed<'a> = &'a dyn Fn(String) -> RunError;
+
+/// Runs a nested program and copies its outputs.
+fn call(
+    program: &Program,
+    frame: &mut Frame,
+    inputs: &[&Value],
+    outer: &[i64],
+    env: &Env<'_>,
+    failed: Failed<'_>,
+) -> Result<Vec<Value>, RunError> {
+    let inputs: Vec<Input<'_>> = inputs.iter().map(|v| v.input()).collect();
+    let inside = |e: RunError| match e {
+        RunError::Inputs(_) => failed(format!("in `{}`: {e}", program.lir.name)),
+        e => e,
+    };
+    crate::exec::check_inputs(program, &inputs).map_err(inside)?;
+    let shapes: Vec<&[usize]> = inputs.iter().map(|i| i.dims).collect();
+    let first = bind_first(program, &shapes, None, outer, env).map_err(inside)?;
+    let bound: Arc<BoundSegment> =
+        run_frame(program, frame, &inputs, None, first, None, Outputs::default(), env, None).map_err(inside)?;
+    let mut values = Vec::with_capacity(program.lir.outputs.len());
+    for port in &program.lir.outputs {
+        let b = port.buffer.index();
+        let dims = bound.shape(program, b).ok_or_else(|| failed(format!("output `{}` has no size", port.name)))?;
+        let mut v = Value::new(program.lir.buffers[b].dtype, dims)?;
+        let bytes = v.memory.len();
+        // SAFETY: the buffer has memory of this size after the run.
+        unsafe { std::ptr::copy_nonoverlapping(frame.ptrs[b].get(), v.memory.as_mut_ptr(), bytes) };
+        values.push(v);
+    }
+    Ok(values)
+}
+
+/// Runs a control kernel.
+pub fn run(
+    plan: &ControlPlan,
+    programs: &[Program],
+    frames: &mut [Frame],
+    bufs: Buffers<'_>,
+    symbols: &[i64],
+    env: &Env<'_>,
+    failed: Failed<'_>,
+) -> Result<Option<Defined>, RunError> {
+    let nested = |which: usize, frames: &mut [Frame], inputs: &[&Value], outer: &[i64]| match (
+        programs.get(which),
+        frames.get_mut(which),
+    ) {
+        (Some(p), Some(f)) => call(p, f, inputs, outer, env, failed),
+        _ => Err(failed("a nested program is missing".into())),
+    };
+    let of = |views: &[BoundView]| views.iter().map(|v| Value::of(v, bufs)).collect::<Result<Vec<_>, _>>();
+    let values = match &plan.kind {
+        Kind::Branch { cond, captures } => {
+            let which = usize::from(!Value::of(cond, bufs)?.truth());
+            let captures = of(captures)?;
+            nested(which, frames, &captures.iter().collect::<Vec<_>>(), symbols)?
+        }
+        Kind::Call { inputs } => {
+            let inputs = of(inputs)?;
+            nested(0, frames, &inputs.iter().collect::<Vec<_>>(), &[])?
+        }
+        Kind::Loop { trip_count, cond, carried, captures } => {
+            let limit = match trip_count {
+                // SAFETY: a scalar view of integers within its buffer.
+                Some(v) => unsafe { io::read_i128(v.access.dtype, bufs.base(v.access.buffer), v.access.offset) },
+                None => i128::MAX,
+            };
+            let mut go = match cond {
+                Some(c) => Value::of(c, bufs)?,
+                None => Value::scalar(DType::Bool, &[1])?,
+            };
+            let captures = of(captures)?;
+            let mut now = of(carried)?;
+            let mut stacks: Vec<Stack> = Vec::new();
+            let outputs = programs.first().map_or(0, |p| p.lir.outputs.len());
+            let scans = outputs.saturating_sub(1 + now.len());
+            if let Some(p) = programs.first() {
+                for port in p.lir.outputs.iter().skip(1 + now.len()) {
+                    stacks.push(Stack::new(p.lir.buffers[port.buffer.index()].dtype));
+                }
+            }
+            let mut i = 0i64;
+            while i128::from(i) < limit && go.truth() {
+                let iteration = Value::scalar(DType::I64, &i.to_le_bytes())?;
+                let inputs: Vec<&Value> = [&iteration, &go].into_iter().chain(&now).chain(&captures).collect();
+                let mut results = nested(0, frames, &inputs, symbols)?.into_iter();
+                go = results.next().ok_or_else(|| failed("its body gives no condition".into()))?;
+                now = results.by_ref().take(now.len()).collect();
+                for (stack, v) in stacks.iter_mut().zip(results) {
+                    stack.push(&v, failed)?;
+                }
+                i += 1;
+            }
+            let declared = |k: usize| plan.results.views.as_ref().and_then(|v| v.get(k)).map(|v| v.sizes.to_vec());
+            let first_stack = now.len();
+            let mut all = now;
+            for (k, stack) in stacks.into_iter().take(scans).enumerate() {
+                all.push(stack.finish(declared(first_stack + k))?);
+            }
+            all
+        }
+        Kind::Scan(scan) => run_scan(scan, bufs, |inputs| nested(0, frames, inputs, symbols), &plan.results, failed)?,
+    };
+    hand_over(&plan.results, values, bufs, failed)
+}
+
+/// Values of equal shape one after another.
+struct Stack {
+    dtype: DType,
+    dims: Option<Vec<usize>>,
+    bytes: Vec<u8>,
+    count: usize,
+}
+
+impl Stack {
+    fn new(dtype: DType) -> Stack {
+        Stack { dtype, dims: None, bytes: Vec::new(), count: 0 }
+    }
+
+    fn push(&mut self, v: &Value, failed: Failed<'_>) -> Result<(), RunError> {
+        if self.dims.as_ref().is_some_and(|d| *d != v.dims) {
+            return Err(failed(format!("a scan output is {:?} where it was {:?} before", v.dims, self.dims)));
+        }
+        if self.dtype.bits() < 8 && self.count > 0 {
+            return Err(failed(format!("scan outputs of {} are not supported; insert a `convert`", self.dtype)));
+        }
+        self.dims = Some(v.dims.clone());
+        let bytes = v.input().bytes;
+        self.bytes.try_reserve(bytes.len()).map_err(|e| RunError::Memory(e.to_string()))?;
+        self.bytes.extend_from_slice(bytes);
+        self.count += 1;
+        Ok(())
+    }
+
+    /// The stack as a tensor with a leading axis; without any value its other sizes are the declared ones, or 0.
+    fn finish(self, declared: Option<Vec<usize>>) -> Result<Value, RunError> {
+        let mut dims = vec![self.count];
+        match self.dims {
+            Some(d) => dims.extend(d),
+            None => dims.extend(declared.unwrap_or_default().into_iter().skip(1)),
+        }
+        Ok(Value { dtype: self.dtype, dims, memory: AlignedBuffer::copy_of(&self.bytes).map_err(no_memory)? })
+    }
+}
+
+fn run_scan(
+    scan: &Scan,
+    bufs: Buffers<'_>,
+    mut body: impl FnMut(&[&Value]) -> Result<Vec<Value>, RunError>,
+    results: &Results,
+    failed: Failed<'_>,
+) -> Result<Vec<Value>, RunError> {
+    let of = |views: &[BoundView]| views.iter().map(|v| Value::of(v, bufs)).collect::<Result<Vec<_>, _>>();
+    let (mut now, captures) = (of(&scan.carried)?, of(&scan.captures)?);
+    let carried = now.len();
+    let mut stacked: Vec<Option<Value>> = scan.stacked.iter().map(|_| None).collect();
+    for step in 0..scan.steps {
+        let mut slices = Vec::with_capacity(scan.scanned.len());
+        for (view, axis, reverse) in &scan.scanned {
+            let n = view.sizes.get(*axis).copied().unwrap_or(0);
+            if n != scan.steps {
+                return Err(failed(format!("a scanned input has {n} slices where there are {} steps", scan.steps)));
+            }
+            let at = if *reverse { n - 1 - step } else { step };
+            let mut slice = view.clone();
+            slice.access.offset += at as i64 * slice.access.strides[*axis];
+            slice.sizes.remove(*axis);
+            slice.access.strides.remove(*axis);
+            slices.push(Value::of(&slice, bufs)?);
+        }
+        let inputs: Vec<&Value> = now.iter().chain(&slices).chain(&captures).collect();
+        let mut outputs = body(&inputs)?.into_iter();
+        now = outputs.by_ref().take(carried).collect();
+        for ((whole, v), (axis, reverse)) in stacked.iter_mut().zip(outputs).zip(&scan.stacked) {
+            let axis = (*axis).min(v.dims.len());
+            let mut dims = v.dims.clone();
+            dims.insert(axis, scan.steps);
+            let whole = match whole {
+                Some(w) if w.dims == dims => w,
+                Some(w) => return Err(failed(format!("a scan output is {dims:?} where it was {:?} before", w.dims))),
+                none => none.insert(Value::new(v.dtype, dims)?),
+            };
+            let mut strides = dense(&whole.dims);
+            let at = if *reverse { scan.steps - 1 - step } else { step };
+            let offset = at as i64 * strides.remove(axis);
+            let from = dense(&v.dims);
+            // SAFETY: the slice lies within the whole, whose other sizes are the value's.
+            unsafe {
+                let (x, y) = (v.memory.as_ptr(), whole.memory.as_mut_ptr());
+                copy(v.dtype, &v.dims, (x, 0, &from), (y, offset, &strides));
+            }
+        }
+    }
+    let mut all = now;
+    for (k, w) in stacked.into_iter().enumerate() {
+        let view = results.views.as_ref().and_then(|v| v.get(carried + k));
+        match (w, view) {
+            (Some(w), _) => all.push(w),
+            (None, Some(v)) => all.push(Value::new(v.access.dtype, v.sizes.to_vec())?),
+            (None, None) => return Err(failed("a scan of no steps has results of unknown size".into())),
+        }
+    }
+    Ok(all)
+}
+
+fn hand_over(
+    results: &Results,
+    values: Vec<Value>,
+    bufs: Buffers<'_>,
+    failed: Failed<'_>,
+) -> Result<Option<Defined>, RunError> {
+    let Some(views) = &results.views else {
+        let symbols = results
+            .defined
+            .iter()
+            .map(|&(o, axis)| {
+                let n = values.get(o).and_then(|v| v.dims.get(axis)).and_then(|&n| i64::try_from(n).ok());
+                n.ok_or_else(|| failed(format!("result {o} has no axis {axis}")))
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        return Ok(Some(Defined { symbols, outputs: values.into_iter().map(|v| v.memory).collect() }));
+    };
+    for (i, (view, v)) in views.iter().zip(&values).enumerate() {
+        if view.sizes.as_slice() != v.dims || view.access.dtype != v.dtype {
+            let (dtype, sizes) = (view.access.dtype, &view.sizes);
+            return Err(failed(format!("result {i} is {}{:?}, declared as {dtype}{sizes:?}", v.dtype, v.dims)));
+        }
+        // SAFETY: views were checked at bind; the value has as many elements.
+        unsafe { copy_in(view, bufs, v.memory.as_ptr()) };
+    }
+    Ok(None)
+}

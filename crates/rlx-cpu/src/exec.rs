@@ -1,0 +1,346 @@
+//! Runs a program in a frame: binds segment after segment and runs their kernels in order.
+
+use crate::bind::{self, BoundSegment, Plan};
+use crate::buffers::{Buffers, Ptr, RunCx, Weight};
+use crate::frame::{Frame, no_memory, output_bytes};
+use crate::library::Defined;
+use crate::params::ParamSet;
+use crate::program::{KernelCode, Program, alignment};
+use crate::{attention, contract, control, conv, library, map, row, window};
+use rlx_compile::target::KernelProfile;
+use rlx_compile::{InputProblem, RunError};
+use rlx_driver::{AlignedBuffer, Region};
+use rlx_ir::DType;
+use smallvec::SmallVec;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// Counters of an executable.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Shapes bound anew.
+    pub binds: AtomicU64,
+    /// Shapes found in the cache.
+    pub hits: AtomicU64,
+    /// Runs of the prepare program.
+    pub prepares: AtomicU64,
+    /// Kernels run.
+    pub kernels: AtomicU64,
+    /// Arena bytes of the latest binding.
+    pub arena: AtomicU64,
+    /// Nanoseconds of the latest binding.
+    pub bind_time: AtomicU64,
+}
+
+/// How programs are run.
+pub struct Env<'a> {
+    /// Threads.
+    pub region: &'a Region<'a>,
+    /// Alignment of arena buffers.
+    pub align: usize,
+    /// Fill arenas first.
+    pub poison: bool,
+    /// Counters of main programs; none for prepare programs.
+    pub counters: &'a Counters,
+    /// Whether kernels count.
+    pub count: bool,
+}
+
+/// An input of a run.
+#[derive(Clone, Copy)]
+pub struct Input<'a> {
+    /// Element type.
+    pub dtype: DType,
+    /// Sizes.
+    pub dims: &'a [usize],
+    /// Contents, row-major, packed.
+    pub bytes: &'a [u8],
+}
+
+/// Where outputs go.
+#[derive(Clone, Copy, Default)]
+pub struct Outputs<'a> {
+    /// Memory as long as the contents, to be handed out.
+    pub exact: bool,
+    /// Buffers that lie in the caller's memory.
+    pub placed: &'a [(u32, Ptr)],
+}
+
+/// What a call finds at its first segment.
+pub fn bind_first(
+    program: &Program,
+    inputs: &[&[usize]],
+    params: Option<&ParamSet>,
+    outer: &[i64],
+    env: &Env<'_>,
+) -> Result<Arc<BoundSegment>, RunError> {
+    let mut shapes: SmallVec<[&[usize]; 16]> = inputs.iter().copied().collect();
+    let solver = &program.segments.solver;
+    if let Some(p) = params {
+        shapes.extend(solver.symbolic_params.iter().filter_map(|&i| p.tensors.get(i)).map(|t| t.dims()));
+    }
+    let mut key: SmallVec<[i64; 48]> = SmallVec::new();
+    key.push(0);
+    for s in &shapes {
+        key.push(s.len() as i64);
+        key.extend(s.iter().map(|&n| i64::try_from(n).unwrap_or(i64::MAX)));
+    }
+    key.extend_from_slice(outer);
+    cached(program, &key, env, || {
+        let symbols = solver.solve(&shapes, outer).map_err(RunError::Inputs)?;
+        bind::bind_segment(program, 0, symbols, None, env.align)
+    })
+}
+
+fn bind_next(
+    program: &Program,
+    before: &BoundSegment,
+    defined: &[i64],
+    env: &Env<'_>,
+) -> Result<Arc<BoundSegment>, RunError> {
+    let index = before.segment + 1;
+    let mut key: SmallVec<[i64; 48]> = SmallVec::new();
+    key.push(index as i64);
+    key.extend_from_slice(&before.symbols);
+    key.extend_from_slice(defined);
+    cached(program, &key, env, || {
+        let symbols = before.symbols.iter().chain(defined).copied().collect();
+        bind::bind_segment(program, index, symbols, Some(before), env.align)
+    })
+}
+
+fn cached(
+    program: &Program,
+    key: &[i64],
+    env: &Env<'_>,
+    make: impl FnOnce() -> Result<BoundSegment, RunError>,
+) -> Result<Arc<BoundSegment>, RunError> {
+    let lock = || program.cache.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let found = lock().get(key);
+    if let Some(b) = found {
+        env.counters.hits.fetch_add(1, Ordering::Relaxed);
+        return Ok(b);
+    }
+    let start = Instant::now();
+    let bound = Arc::new(make()?);
+    lock().insert(key, bound.clone());
+    env.counters.binds.fetch_add(1, Ordering::Relaxed);
+    if env.count {
+        env.counters.arena.store(bound.arena_bytes as u64, Ordering::Relaxed);
+        env.counters.bind_time.store(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    }
+    Ok(bound)
+}
+
+/// Checks inputs against a program's ports; all that is wrong.
+pub fn check_inputs(program: &Program, inputs: &[Input<'_>]) -> Result<(), RunError> {
+    let lir = &program.lir;
+    let mut problems = Vec::new();
+    for (i, port) in lir.inputs.iter().enumerate() {
+        let b = lir.buffer(port.buffer);
+        let Some(input) = inputs.get(i) else {
+            let dims: Vec<String> = b.shape.iter().map(|&d| lir.dims.get(d).to_string()).collect();
+            problems.push(InputProblem::Missing {
+                kind: "input",
+                name: port.name.to_string(),
+                expected: format!("{}[{}]", b.dtype, dims.join(", ")),
+            });
+            continue;
+        };
+        let name = || port.name.to_string();
+        if input.dtype != b.dtype {
+            problems.push(InputProblem::DType { kind: "input", name: name(), expected: b.dtype, got: input.dtype });
+        }
+        let numel = input.dims.iter().try_fold(1usize, |a, &d| a.checked_mul(d));
+        let expected = numel.and_then(|n| b.dtype.bytes_for(n)).unwrap_or(usize::MAX);
+        if input.dtype == b.dtype && input.bytes.len() != expected {
+            problems.push(InputProblem::Length { kind: "input", name: name(), expected, got: input.bytes.len() });
+        }
+    }
+    if inputs.len() > lir.inputs.len() {
+        let known = lir.inputs.iter().map(|p| p.name.to_string()).collect();
+        problems.push(InputProblem::Unknown { kind: "input", name: format!("number {}", lir.inputs.len()), known });
+    }
+    if problems.is_empty() { Ok(()) } else { Err(RunError::Inputs(problems)) }
+}
+
+/// Times kernels.
+pub struct Profiler {
+    /// When the run began.
+    pub start: Instant,
+    /// What was timed.
+    pub kernels: Vec<KernelProfile>,
+}
+
+/// Runs a program whose first segment is bound; its outputs lie in the frame (or where they were placed).
+#[allow(clippy::too_many_arguments)]
+pub fn run_frame(
+    program: &Program,
+    frame: &mut Frame,
+    inputs: &[Input<'_>],
+    params: Option<&ParamSet>,
+    first: Arc<BoundSegment>,
+    needed: Option<&[bool]>,
+    outputs: Outputs<'_>,
+    env: &Env<'_>,
+    mut profiler: Option<&mut Profiler>,
+) -> Result<Arc<BoundSegment>, RunError> {
+    let lir = &program.lir;
+    for (i, (port, input)) in lir.inputs.iter().zip(inputs).enumerate() {
+        frame.set_input(port.buffer.index(), i, input.bytes, alignment(input.dtype))?;
+    }
+    if let Some(p) = params {
+        for (port, &ptr) in lir.params.iter().zip(&p.ptrs) {
+            frame.ptrs[port.buffer.index()] = ptr;
+        }
+    }
+    let mut bound = first;
+    frame.place_states(program, &bound)?;
+    // Results of a kernel whose sizes the next segment knows.
+    let mut pending: Option<(usize, Defined)> = None;
+    let mut count = 0;
+    loop {
+        frame.place(program, &bound, env.align, env.poison, outputs.exact, outputs.placed)?;
+        if let Some((kernel, defined)) = pending.take() {
+            deliver(program, frame, &bound, kernel, &defined)?;
+        }
+        let segment = &program.segments.list[bound.segment];
+        for (k, plan) in segment.kernels.clone().zip(&bound.plans) {
+            if needed.is_some_and(|n| !n[k]) {
+                continue;
+            }
+            let start = profiler.as_ref().map(|_| Instant::now());
+            let weight = params.and_then(|p| p.weights.get(k)).and_then(|w| w.as_deref());
+            let defined = run_kernel(program, frame, k, plan, &bound, weight, env)?;
+            count += 1;
+            if let (Some(p), Some(start)) = (profiler.as_deref_mut(), start) {
+                p.kernels.push(profile(program, k, &bound, p.start, start));
+            }
+            if let Some(d) = defined {
+                pending = Some((k, d));
+            }
+        }
+        if segment.defines.is_empty() {
+            break;
+        }
+        let symbols = pending.as_ref().map_or(&[][..], |(_, d)| &d.symbols);
+        if symbols.len() != segment.defines.len() {
+            let node = segment.kernels.end.checked_sub(1).and_then(|k| lir.kernels.get(k));
+            return Err(RunError::Kernel {
+                kernel: node.map_or(String::new(), |n| n.kernel.kind().to_string()),
+                loc: node.map_or(String::new(), |n| n.loc.to_string()),
+                message: format!("it defines {} sizes but reported {}", segment.defines.len(), symbols.len()),
+            });
+        }
+        bound = bind_next(program, &bound, symbols, env)?;
+    }
+    if env.count {
+        env.counters.kernels.fetch_add(count, Ordering::Relaxed);
+    }
+    replace_states(program, frame, &bound)?;
+    Ok(bound)
+}
+
+fn run_kernel(
+    program: &Program,
+    frame: &mut Frame,
+    k: usize,
+    plan: &Plan,
+    bound: &BoundSegment,
+    weight: Option<&Weight>,
+    env: &Env<'_>,
+) -> Result<Option<Defined>, RunError> {
+    let node = &program.lir.kernels[k];
+    let failed = |message: String| RunError::Kernel {
+        kernel: node.kernel.kind().to_string(),
+        loc: node.loc.to_string(),
+        message,
+    };
+    if let (Plan::Control(c), KernelCode::Nested(programs)) = (plan, &program.codes[k]) {
+        let mut nested = std::mem::take(&mut frame.nested[k]);
+        let bufs = Buffers::new(&frame.ptrs);
+        let result = control::run(c, programs, &mut nested, bufs, &bound.symbols, env, &failed);
+        frame.nested[k] = nested;
+        return result;
+    }
+    let cx = RunCx { bufs: Buffers::new(&frame.ptrs), region: env.region, isa: program.isa, weight };
+    // SAFETY: every buffer that a kernel of this segment names has memory of the size that the binding gave it: inputs
+    // and parameters were checked against their ports, constants against their dtype, the rest was just placed. A
+    // program's kernels run one after another, and buffers that live at the same time do not overlap.
+    unsafe {
+        match (plan, &program.codes[k]) {
+            (Plan::Map(p), KernelCode::Scalar(code)) => map::run(p, code, &cx),
+            (Plan::Row(p), KernelCode::Row(code)) => row::run(p, code, &cx),
+            (Plan::Contract(p), KernelCode::Scalar(code)) => contract::run(p, code, &cx),
+            (Plan::Conv(p), KernelCode::Scalar(code)) => conv::run(p, code, &cx),
+            (Plan::Window(p), _) => window::run(p, &cx),
+            (Plan::Attention(p), _) => attention::run(p, &cx),
+            (Plan::Library(p), _) => return library::run(p, &cx).map_err(failed),
+            _ => return Err(failed("its plan and its code do not belong together".into())),
+        }
+    }
+    Ok(None)
+}
+
+/// Copies the results of a defining kernel to their buffers, which have a size now.
+fn deliver(program: &Program, frame: &Frame, bound: &BoundSegment, k: usize, d: &Defined) -> Result<(), RunError> {
+    let lir = &program.lir;
+    let cx = crate::buffers::BindCx { lir, dims: &bound.dims, numels: &bound.numels, isa: program.isa };
+    let node = &lir.kernels[k];
+    let failed = |message: String| RunError::Kernel {
+        kernel: node.kernel.kind().to_string(),
+        loc: node.loc.to_string(),
+        message,
+    };
+    for (view, memory) in control::output_views(&node.kernel).iter().zip(&d.outputs) {
+        let to = cx.view(view).map_err(failed)?;
+        let bytes = to.access.dtype.bytes_for(to.numel());
+        if bytes.is_none_or(|b| b > memory.len()) {
+            return Err(failed(format!("a result has {} bytes where sizes {:?} need more", memory.len(), to.sizes)));
+        }
+        // SAFETY: the view lies within its buffer, which has memory; the source holds as many elements.
+        unsafe { control::copy_in(&to, Buffers::new(&frame.ptrs), memory.as_ptr()) };
+    }
+    Ok(())
+}
+
+fn replace_states(program: &Program, frame: &mut Frame, bound: &BoundSegment) -> Result<(), RunError> {
+    for (i, port) in program.lir.states.iter().enumerate() {
+        let Some(next) = port.next.filter(|n| *n != port.buffer) else { continue };
+        let bytes = output_bytes(program, bound, next.index())?;
+        let dims = bound.shape(program, next.index()).unwrap_or_default();
+        let from = frame.ptrs[next.index()].get();
+        let state = &mut frame.states[i];
+        if state.memory.as_ref().is_none_or(|m| m.len() != bytes) {
+            state.memory = Some(AlignedBuffer::uninit(bytes).map_err(no_memory)?);
+        }
+        state.dims = dims;
+        if let Some(m) = &mut state.memory {
+            // SAFETY: the buffer has memory of this size; a new state's memory may be the old one's only if it is the
+            // same buffer, which was excluded, but copying allows overlap anyway.
+            unsafe { std::ptr::copy(from, m.as_mut_ptr(), bytes) };
+        }
+    }
+    Ok(())
+}
+
+fn profile(program: &Program, k: usize, bound: &BoundSegment, begun: Instant, start: Instant) -> KernelProfile {
+    let node = &program.lir.kernels[k];
+    let time = start.elapsed();
+    let size = |a: &rlx_compile::lir::Access| {
+        let n = usize::try_from(bound.numels.get(a.buffer.index()).copied().unwrap_or(0)).unwrap_or(0);
+        program.lir.buffer(a.buffer).dtype.bytes_for(n).unwrap_or(0) as u64
+    };
+    let mut seen = std::collections::HashSet::new();
+    let accesses = node.kernel.reads().into_iter().chain(node.kernel.writes());
+    let bytes = accesses.filter(|a| seen.insert(a.buffer)).map(size).sum();
+    KernelProfile {
+        kind: node.kernel.kind().to_string(),
+        loc: node.loc.clone(),
+        start: start.saturating_duration_since(begun),
+        time,
+        bytes,
+        ops: crate::work::operations(&node.kernel, &bound.dims),
+    }
+}

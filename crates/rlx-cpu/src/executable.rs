@@ -1,0 +1,594 @@
+//! A compiled module with its parameters, contexts and counters.
+
+use crate::bind::BoundSegment;
+use crate::buffers::Ptr;
+use crate::exec::{Counters, Env, Input, Outputs, Profiler, bind_first, check_inputs, run_frame};
+use crate::frame::{Frame, State, is_output, no_memory, output_bytes};
+use crate::params::ParamSet;
+use crate::program::{Program, alignment};
+use rlx_compile::lir::{Lir, LirModule};
+use rlx_compile::target::{
+    BorrowedTensor, ExecStats, ExecutableGraph, KernelProfile, PortInfo, Signature, TensorMut, TensorRef,
+};
+use rlx_compile::{CompileError, CompileOptions, InputProblem, RunError};
+use rlx_driver::{AlignedBuffer, Isa, Region, ThreadPool};
+use rlx_ir::{DimBinding, Tensor, TensorType};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What all clones of an executable share.
+struct Shared {
+    signature: Signature,
+    prepare: Option<Program>,
+    main: Program,
+    /// For each parameter of prepare, its number in the signature.
+    prepare_params: Vec<usize>,
+    /// For each parameter of main, where it comes from.
+    main_params: Vec<Origin>,
+    threads: usize,
+    /// A pool of our own where more threads are asked for than the process has.
+    pool: Option<ThreadPool>,
+    align: usize,
+    poison: bool,
+    /// Contexts for [`ExecutableGraph::run`].
+    frames: Mutex<Vec<Frame>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// A parameter of the signature.
+    Param(usize),
+    /// An output of prepare.
+    Prepared(usize),
+}
+
+/// A compiled module.
+pub struct CpuExecutable {
+    shared: Arc<Shared>,
+    /// Parameters of the signature.
+    params: Vec<Option<Tensor>>,
+    /// Outputs of prepare, while they are those of the present parameters.
+    prepared: Mutex<Option<Arc<Vec<Tensor>>>>,
+    /// What main runs with, while it is that of the present parameters.
+    set: Mutex<Option<Arc<ParamSet>>>,
+    /// The latest set, for what it has packed.
+    before: Option<Arc<ParamSet>>,
+    frame: Frame,
+    counters: Counters,
+}
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn tensor_type(lir: &Lir, buffer: rlx_compile::lir::BufId) -> TensorType {
+    let b = lir.buffer(buffer);
+    TensorType::new(b.dtype, b.shape.iter().map(|&d| lir.dims.get(d).clone()).collect::<rlx_ir::Shape>())
+}
+
+impl CpuExecutable {
+    /// Compiles a module.
+    pub fn new(module: LirModule, options: &CompileOptions) -> Result<CpuExecutable, CompileError> {
+        let isa = crate::simd::effective(options.isa.unwrap_or_else(Isa::best));
+        let mut signature = Signature::default();
+        let info = |lir: &Lir, name: &Arc<str>, buffer, has_default| PortInfo {
+            name: name.clone(),
+            ty: tensor_type(lir, buffer),
+            has_default,
+        };
+        let lir = &module.main;
+        signature.inputs = lir.inputs.iter().map(|p| info(lir, &p.name, p.buffer, false)).collect();
+        signature.outputs = lir.outputs.iter().map(|p| info(lir, &p.name, p.buffer, false)).collect();
+        signature.states = lir.states.iter().map(|p| info(lir, &p.name, p.buffer, p.init.is_some())).collect();
+        let mut params = Vec::new();
+        let mut add = |signature: &mut Signature, lir: &Lir, p: &rlx_compile::lir::ParamPort| {
+            if let Some(i) = signature.params.iter().position(|q| q.name == p.name) {
+                return i;
+            }
+            signature.params.push(info(lir, &p.name, p.buffer, p.default.is_some()));
+            params.push(p.default.clone());
+            signature.params.len() - 1
+        };
+        let prepare_params = match &module.prepare {
+            Some(l) => l.params.iter().map(|p| add(&mut signature, l, p)).collect(),
+            None => Vec::new(),
+        };
+        let prepared = module.prepare.as_ref().map_or(&[][..], |l| &l.outputs);
+        let main_params = lir
+            .params
+            .iter()
+            .map(|p| match prepared.iter().position(|o| o.name == p.name) {
+                Some(i) => Origin::Prepared(i),
+                None => Origin::Param(add(&mut signature, lir, p)),
+            })
+            .collect();
+        let given = &options.dim_bindings;
+        let compile = |l: Lir| Program::compile(l, &[], given, isa, options.bind_cache).map_err(CompileError::Lir);
+        let (prepare, main) = (module.prepare.map(compile).transpose()?, compile(module.main)?);
+        let own = options.threads > ThreadPool::global().threads();
+        let frame = Frame::new(&main);
+        let shared = Shared {
+            signature,
+            prepare,
+            main,
+            prepare_params,
+            main_params,
+            threads: if options.threads == 0 { ThreadPool::global().threads() } else { options.threads },
+            pool: own.then(|| ThreadPool::new(options.threads)),
+            align: options.arena_alignment.clamp(64, rlx_driver::HUGE_PAGE),
+            poison: options.poison,
+            frames: Mutex::new(Vec::new()),
+        };
+        Ok(CpuExecutable {
+            shared: Arc::new(shared),
+            params,
+            prepared: Mutex::new(None),
+            set: Mutex::new(None),
+            before: None,
+            frame,
+            counters: Counters::default(),
+        })
+    }
+}
+
+impl Shared {
+    fn region(&self) -> Region<'_> {
+        self.pool.as_ref().unwrap_or_else(|| ThreadPool::global()).enter(self.threads)
+    }
+
+    fn env<'a>(&self, region: &'a Region<'a>, counters: &'a Counters, count: bool) -> Env<'a> {
+        Env { region, align: self.align, poison: self.poison, counters, count }
+    }
+}
+
+/// Everything that is wrong with parameters of a program.
+fn missing(shared: &Shared, params: &[Option<Tensor>], needed: impl Iterator<Item = usize>) -> Vec<InputProblem> {
+    let absent = |&i: &usize| params.get(i).is_none_or(Option::is_none);
+    needed
+        .filter(absent)
+        .filter_map(|i| shared.signature.params.get(i))
+        .map(|p| InputProblem::Missing { kind: "parameter", name: p.name.to_string(), expected: p.ty.to_string() })
+        .collect()
+}
+
+impl CpuExecutable {
+    /// Runs prepare unless its outputs are there.
+    fn prepared(&self, region: &Region<'_>) -> Result<Option<Arc<Vec<Tensor>>>, RunError> {
+        let shared = &*self.shared;
+        let Some(program) = &shared.prepare else { return Ok(None) };
+        let mut slot = lock(&self.prepared);
+        if let Some(p) = &*slot {
+            return Ok(Some(p.clone()));
+        }
+        let absent = missing(shared, &self.params, shared.prepare_params.iter().copied());
+        if !absent.is_empty() {
+            return Err(RunError::Inputs(absent));
+        }
+        let tensors = shared.prepare_params.iter().filter_map(|&i| self.params[i].clone()).collect();
+        let set = ParamSet::new(program, tensors, None)?;
+        let env = shared.env(region, &self.counters, false);
+        let mut frame = Frame::new(program);
+        let first = bind_first(program, &[], Some(&set), &[], &env)?;
+        let outputs = Outputs { exact: true, placed: &[] };
+        let bound = run_frame(program, &mut frame, &[], Some(&set), first, None, outputs, &env, None)?;
+        let all: Vec<usize> = (0..program.lir.outputs.len()).collect();
+        let tensors = Arc::new(take_outputs(program, &mut frame, &bound, &all)?);
+        self.counters.prepares.fetch_add(1, Ordering::Relaxed);
+        *slot = Some(tensors.clone());
+        Ok(Some(tensors))
+    }
+
+    /// What main runs with.
+    fn param_set(&self, region: &Region<'_>) -> Result<Arc<ParamSet>, RunError> {
+        if let Some(set) = &*lock(&self.set) {
+            return Ok(set.clone());
+        }
+        let shared = &*self.shared;
+        let used = shared.main_params.iter().filter_map(|o| match o {
+            Origin::Param(i) => Some(*i),
+            Origin::Prepared(_) => None,
+        });
+        let absent = missing(shared, &self.params, used.chain(shared.prepare_params.iter().copied()));
+        if !absent.is_empty() {
+            let mut unique: Vec<InputProblem> = Vec::new();
+            for p in absent {
+                if !unique.contains(&p) {
+                    unique.push(p);
+                }
+            }
+            return Err(RunError::Inputs(unique));
+        }
+        let prepared = self.prepared(region)?;
+        let tensors = shared
+            .main_params
+            .iter()
+            .filter_map(|o| match o {
+                Origin::Param(i) => self.params.get(*i).cloned().flatten(),
+                Origin::Prepared(i) => prepared.as_ref().and_then(|p| p.get(*i).cloned()),
+            })
+            .collect();
+        let set = Arc::new(ParamSet::new(&shared.main, tensors, self.before.as_deref())?);
+        Ok(lock(&self.set).get_or_insert(set).clone())
+    }
+
+    fn bind(&self, inputs: &[Input<'_>], region: &Region<'_>) -> Result<(Arc<ParamSet>, Arc<BoundSegment>), RunError> {
+        let main = &self.shared.main;
+        // Inputs and parameters are checked together, so that one error lists what is wrong with both.
+        let checked = check_inputs(main, inputs);
+        let set = self.param_set(region);
+        match (checked, set) {
+            (Ok(()), Ok(set)) => {
+                let shapes: smallvec::SmallVec<[&[usize]; 16]> = inputs.iter().map(|i| i.dims).collect();
+                let env = self.shared.env(region, &self.counters, true);
+                let first = bind_first(main, &shapes, Some(&set), &[], &env)?;
+                Ok((set, first))
+            }
+            (Err(RunError::Inputs(mut a)), Err(RunError::Inputs(b))) => {
+                a.extend(b);
+                Err(RunError::Inputs(a))
+            }
+            (Err(e), _) | (_, Err(e)) => Err(e),
+        }
+    }
+
+    fn selection(&self, read: Option<&[usize]>) -> Result<Vec<usize>, RunError> {
+        let n = self.shared.signature.outputs.len();
+        let Some(read) = read else { return Ok((0..n).collect()) };
+        let problems: Vec<InputProblem> = read
+            .iter()
+            .filter(|&&i| i >= n)
+            .map(|i| InputProblem::Unknown {
+                kind: "output",
+                name: format!("number {i}"),
+                known: self.shared.signature.outputs.iter().map(|o| o.name.to_string()).collect(),
+            })
+            .collect();
+        if problems.is_empty() { Ok(read.to_vec()) } else { Err(RunError::Inputs(problems)) }
+    }
+
+    /// Runs main in the executable's own frame.
+    fn run_own(
+        &mut self,
+        inputs: &[TensorRef<'_>],
+        read: &[usize],
+        outputs: Outputs<'_>,
+        profiler: Option<&mut Profiler>,
+    ) -> Result<Arc<BoundSegment>, RunError> {
+        let shared = self.shared.clone();
+        let region = shared.region();
+        let inputs = borrow(inputs);
+        let (set, first) = self.bind(&inputs, &region)?;
+        let needed = shared.main.needed(read);
+        let env = shared.env(&region, &self.counters, true);
+        let frame = &mut self.frame;
+        run_frame(&shared.main, frame, &inputs, Some(&set), first, Some(&needed), outputs, &env, profiler)
+    }
+}
+
+fn borrow<'a>(inputs: &[TensorRef<'a>]) -> smallvec::SmallVec<[Input<'a>; 16]> {
+    inputs.iter().map(|t| Input { dtype: t.dtype, dims: t.dims, bytes: t.bytes }).collect()
+}
+
+/// Outputs as tensors: an output's own memory is handed over, anything else copied.
+fn take_outputs(
+    program: &Program,
+    frame: &mut Frame,
+    bound: &BoundSegment,
+    read: &[usize],
+) -> Result<Vec<Tensor>, RunError> {
+    let lir = &program.lir;
+    let mut made: Vec<(usize, Tensor)> = Vec::new();
+    for &o in read {
+        let b = lir.outputs[o].buffer.index();
+        if made.iter().any(|(n, _)| *n == b) {
+            continue;
+        }
+        let dims = bound.shape(program, b).unwrap_or_default();
+        let bytes = output_bytes(program, bound, b)?;
+        let own = if is_output(program, b) { frame.outputs[b].take_if(|m| m.len() == bytes) } else { None };
+        let memory = match own {
+            Some(m) => m,
+            None => {
+                let mut m = AlignedBuffer::uninit(bytes).map_err(no_memory)?;
+                // SAFETY: the buffer has memory of this size.
+                unsafe { std::ptr::copy_nonoverlapping(frame.ptrs[b].get(), m.as_mut_ptr(), bytes) };
+                m
+            }
+        };
+        let tensor = Tensor::from_source(lir.buffers[b].dtype, &dims, Arc::new(memory));
+        made.push((b, tensor.map_err(|e| RunError::Memory(e.to_string()))?));
+    }
+    let of = |&o: &usize| made.iter().find(|(n, _)| *n == lir.outputs[o].buffer.index()).map(|(_, t)| t.clone());
+    Ok(read.iter().filter_map(of).collect())
+}
+
+impl ExecutableGraph for CpuExecutable {
+    fn signature(&self) -> &Signature {
+        &self.shared.signature
+    }
+
+    fn set_param(&mut self, index: usize, value: Tensor) -> Result<(), RunError> {
+        let shared = &self.shared;
+        let Some(port) = shared.signature.params.get(index) else {
+            let known = shared.signature.params.iter().map(|p| p.name.to_string()).collect();
+            let name = format!("number {index}");
+            return Err(RunError::Inputs(vec![InputProblem::Unknown { kind: "parameter", name, known }]));
+        };
+        let name = port.name.to_string();
+        if value.dtype() != port.ty.dtype {
+            let (expected, got) = (port.ty.dtype, value.dtype());
+            return Err(RunError::Inputs(vec![InputProblem::DType { kind: "parameter", name, expected, got }]));
+        }
+        let fits = |(d, &n): (&rlx_ir::Dim, &usize)| d.as_const().is_none_or(|c| usize::try_from(c) == Ok(n));
+        if value.dims().len() != port.ty.shape.rank() || !port.ty.shape.iter().zip(value.dims()).all(fits) {
+            return Err(RunError::Inputs(vec![InputProblem::Shape {
+                kind: "parameter",
+                name,
+                expected: port.ty.to_string(),
+                got: value.dims().to_vec(),
+                why: String::new(),
+            }]));
+        }
+        let (uses, shared) = (shared.prepare_params.contains(&index), shared.clone());
+        if uses && shared.prepare.is_some() {
+            *lock(&self.prepared) = None;
+        }
+        if let Some(set) = lock(&self.set).take() {
+            self.before = Some(set);
+        }
+        self.params[index] = Some(value);
+        Ok(())
+    }
+
+    fn finalize_params(&mut self) -> Result<(), RunError> {
+        let shared = self.shared.clone();
+        let region = shared.region();
+        self.param_set(&region)?;
+        // The old set's packed forms have been taken over.
+        self.before = None;
+        Ok(())
+    }
+
+    fn run(&self, inputs: &[TensorRef<'_>], read: Option<&[usize]>) -> Result<Vec<Tensor>, RunError> {
+        let shared = &*self.shared;
+        if !shared.signature.states.is_empty() {
+            return Err(RunError::Unsupported(
+                "a program with state runs in its own context: use `run_borrowed`".into(),
+            ));
+        }
+        let read = self.selection(read)?;
+        let region = shared.region();
+        let inputs = borrow(inputs);
+        let (set, first) = self.bind(&inputs, &region)?;
+        let pooled = lock(&shared.frames).pop();
+        let mut frame = pooled.unwrap_or_else(|| Frame::new(&shared.main));
+        let needed = shared.main.needed(&read);
+        let env = shared.env(&region, &self.counters, true);
+        let outputs = Outputs { exact: true, placed: &[] };
+        let bound =
+            run_frame(&shared.main, &mut frame, &inputs, Some(&set), first, Some(&needed), outputs, &env, None)?;
+        let tensors = take_outputs(&shared.main, &mut frame, &bound, &read)?;
+        lock(&shared.frames).push(frame);
+        Ok(tensors)
+    }
+
+    fn run_borrowed<'a>(
+        &'a mut self,
+        inputs: &[TensorRef<'_>],
+        read: Option<&[usize]>,
+    ) -> Result<Vec<BorrowedTensor<'a>>, RunError> {
+        let read = self.selection(read)?;
+        let bound = self.run_own(inputs, &read, Outputs::default(), None)?;
+        let shared = &*self.shared;
+        let lir = &shared.main.lir;
+        let mut out = Vec::with_capacity(read.len());
+        for &o in &read {
+            let b = lir.outputs[o].buffer.index();
+            let dims = bound.shape(&shared.main, b).unwrap_or_default();
+            let bytes = output_bytes(&shared.main, &bound, b)?;
+            // An input's memory is the caller's and may be gone before the result is: it is copied.
+            let caller = lir.inputs.iter().any(|p| p.buffer.index() == b);
+            if caller {
+                let from = self.frame.ptrs[b].get();
+                let slot = &mut self.frame.outputs[b];
+                if slot.as_ref().is_none_or(|m| m.len() < bytes) {
+                    *slot = Some(AlignedBuffer::uninit(bytes).map_err(no_memory)?);
+                }
+                if let Some(m) = slot {
+                    // SAFETY: the input's bytes were checked to be this many, and the run's borrow still holds.
+                    unsafe { std::ptr::copy_nonoverlapping(from, m.as_mut_ptr(), bytes) };
+                    self.frame.ptrs[b] = Ptr(m.as_mut_ptr());
+                }
+            }
+            // SAFETY: the buffer has memory of this size, which the frame, the parameters or the program own and which
+            // the exclusive borrow of the executable keeps unchanged.
+            let bytes = unsafe { std::slice::from_raw_parts(self.frame.ptrs[b].get().cast_const(), bytes) };
+            out.push(BorrowedTensor { dtype: lir.buffers[b].dtype, dims, bytes });
+        }
+        Ok(out)
+    }
+
+    fn run_into(&mut self, inputs: &[TensorRef<'_>], outputs: &mut [TensorMut<'_>]) -> Result<(), RunError> {
+        let n = self.shared.signature.outputs.len();
+        let read = self.selection(None)?;
+        if outputs.len() != n {
+            let name = format!("{} of {n}", outputs.len());
+            let known = self.shared.signature.outputs.iter().map(|o| o.name.to_string()).collect();
+            return Err(RunError::Inputs(vec![InputProblem::Unknown { kind: "output", name, known }]));
+        }
+        let shared = self.shared.clone();
+        let (main, lir) = (&shared.main, &shared.main.lir);
+        // Sizes that are known before the run are checked before it, and such outputs are written in place.
+        let first = {
+            let region = shared.region();
+            self.bind(&borrow(inputs), &region)?.1
+        };
+        check_outputs(&shared, &first, outputs, false)?;
+        let mut placed: smallvec::SmallVec<[(u32, Ptr); 8]> = smallvec::SmallVec::new();
+        for (port, out) in lir.outputs.iter().zip(outputs.iter_mut()) {
+            let b = port.buffer.index();
+            let aligned = (out.bytes.as_ptr() as usize).is_multiple_of(alignment(out.dtype));
+            let known = first.numels.get(b).is_some_and(|&n| n >= 0);
+            if is_output(main, b) && known && aligned && !placed.iter().any(|(n, _)| *n as usize == b) {
+                placed.push((b as u32, Ptr(out.bytes.as_mut_ptr())));
+            }
+        }
+        let bound = self.run_own(inputs, &read, Outputs { exact: false, placed: &placed }, None)?;
+        check_outputs(&shared, &bound, outputs, true)?;
+        for (port, out) in lir.outputs.iter().zip(outputs.iter_mut()) {
+            let from = self.frame.ptrs[port.buffer.index()].get().cast_const();
+            if from != out.bytes.as_ptr() {
+                // SAFETY: the buffer holds as many bytes as the output has, which was checked.
+                unsafe { std::ptr::copy(from, out.bytes.as_mut_ptr(), out.bytes.len()) };
+            }
+        }
+        Ok(())
+    }
+
+    fn prepare_for(&mut self, binding: &DimBinding) -> Result<(), RunError> {
+        let shared = self.shared.clone();
+        let region = shared.region();
+        let set = self.param_set(&region)?;
+        let mut problems = Vec::new();
+        let mut shapes: Vec<Vec<usize>> = Vec::new();
+        for p in &shared.signature.inputs {
+            match p.ty.shape.eval(binding) {
+                Ok(v) => shapes.push(v.iter().map(|&n| usize::try_from(n).unwrap_or(0)).collect()),
+                Err(e) => problems.push(InputProblem::Binding(format!("input `{}`: {e}", p.name))),
+            }
+        }
+        if !problems.is_empty() {
+            return Err(RunError::Inputs(problems));
+        }
+        let shapes: Vec<&[usize]> = shapes.iter().map(Vec::as_slice).collect();
+        let env = shared.env(&region, &self.counters, true);
+        let bound = bind_first(&shared.main, &shapes, Some(&set), &[], &env)?;
+        self.frame.place(&shared.main, &bound, shared.align, false, false, &[])
+    }
+
+    fn state(&self, index: usize) -> Result<Tensor, RunError> {
+        let port = self.state_port(index)?;
+        let lir = &self.shared.main.lir;
+        let dtype = lir.buffer(lir.states[index].buffer).dtype;
+        let state = &self.frame.states[index];
+        let tensor = match (&state.memory, &lir.states[index].init) {
+            (Some(m), _) => Tensor::from_bytes(dtype, &state.dims, m.as_slice()),
+            (None, Some(t)) => return Ok(t.clone()),
+            (None, None) => match port.ty.shape.as_static() {
+                Some(dims) => Tensor::zeros(dtype, &dims),
+                None => {
+                    let why = format!("state `{}` has no size before the first run", port.name);
+                    return Err(RunError::Unsupported(why));
+                }
+            },
+        };
+        tensor.map_err(|e| RunError::Memory(e.to_string()))
+    }
+
+    fn set_state(&mut self, index: usize, value: Option<Tensor>) -> Result<(), RunError> {
+        let port = self.state_port(index)?.clone();
+        let Some(t) = value else {
+            self.frame.states[index] = State::default();
+            return Ok(());
+        };
+        if t.dtype() != port.ty.dtype {
+            let (expected, got) = (port.ty.dtype, t.dtype());
+            let name = port.name.to_string();
+            return Err(RunError::Inputs(vec![InputProblem::DType { kind: "state", name, expected, got }]));
+        }
+        let fits = |(d, &n): (&rlx_ir::Dim, &usize)| d.as_const().is_none_or(|c| usize::try_from(c) == Ok(n));
+        if t.dims().len() != port.ty.shape.rank() || !port.ty.shape.iter().zip(t.dims()).all(fits) {
+            return Err(RunError::Inputs(vec![InputProblem::Shape {
+                kind: "state",
+                name: port.name.to_string(),
+                expected: port.ty.to_string(),
+                got: t.dims().to_vec(),
+                why: String::new(),
+            }]));
+        }
+        let memory = AlignedBuffer::copy_of(t.bytes()).map_err(no_memory)?;
+        self.frame.states[index] = State { memory: Some(memory), dims: t.dims().to_vec() };
+        Ok(())
+    }
+
+    fn clone_box(&self) -> Box<dyn ExecutableGraph> {
+        let mut frame = Frame::new(&self.shared.main);
+        for (to, from) in frame.states.iter_mut().zip(&self.frame.states) {
+            to.dims.clone_from(&from.dims);
+            to.memory = from.memory.as_ref().and_then(|m| AlignedBuffer::copy_of(m.as_slice()).ok());
+        }
+        Box::new(CpuExecutable {
+            shared: self.shared.clone(),
+            params: self.params.clone(),
+            prepared: Mutex::new(lock(&self.prepared).clone()),
+            set: Mutex::new(lock(&self.set).clone()),
+            before: self.before.clone(),
+            frame,
+            counters: Counters::default(),
+        })
+    }
+
+    fn stats(&self) -> ExecStats {
+        let c = &self.counters;
+        let get = |x: &std::sync::atomic::AtomicU64| x.load(Ordering::Relaxed);
+        let prepared: usize = lock(&self.prepared).as_ref().map_or(0, |p| p.iter().map(|t| t.bytes().len()).sum());
+        let packed = lock(&self.set).as_ref().map_or(0, |s| s.packed_bytes());
+        ExecStats {
+            binds: get(&c.binds),
+            bind_hits: get(&c.hits),
+            prepares: get(&c.prepares),
+            kernels: get(&c.kernels),
+            arena_bytes: get(&c.arena),
+            prepared_bytes: (prepared + packed) as u64,
+            last_bind: Duration::from_nanos(get(&c.bind_time)),
+        }
+    }
+
+    fn profile(&mut self, inputs: &[TensorRef<'_>]) -> Result<Vec<KernelProfile>, RunError> {
+        let read = self.selection(None)?;
+        let mut profiler = Profiler { start: Instant::now(), kernels: Vec::new() };
+        self.run_own(inputs, &read, Outputs::default(), Some(&mut profiler))?;
+        Ok(profiler.kernels)
+    }
+}
+
+impl CpuExecutable {
+    fn state_port(&self, index: usize) -> Result<&PortInfo, RunError> {
+        let states = &self.shared.signature.states;
+        states.get(index).ok_or_else(|| {
+            let known = states.iter().map(|p| p.name.to_string()).collect();
+            RunError::Inputs(vec![InputProblem::Unknown { kind: "state", name: format!("number {index}"), known }])
+        })
+    }
+}
+
+/// Checks the caller's outputs against sizes that are known; after the run all are.
+fn check_outputs(shared: &Shared, bound: &BoundSegment, outputs: &[TensorMut<'_>], all: bool) -> Result<(), RunError> {
+    let lir = &shared.main.lir;
+    let mut problems = Vec::new();
+    for (port, out) in lir.outputs.iter().zip(outputs) {
+        let (b, name) = (port.buffer.index(), port.name.to_string());
+        let dtype = lir.buffers[b].dtype;
+        let Some(dims) = bound.shape(&shared.main, b) else {
+            if all {
+                problems.push(InputProblem::Binding(format!("output `{name}` has no size")));
+            }
+            continue;
+        };
+        if out.dtype != dtype {
+            problems.push(InputProblem::DType { kind: "output", name, expected: dtype, got: out.dtype });
+            continue;
+        }
+        if out.dims != dims {
+            let (expected, got) = (format!("{dtype}{dims:?}"), out.dims.to_vec());
+            problems.push(InputProblem::Shape { kind: "output", name, expected, got, why: String::new() });
+            continue;
+        }
+        let expected = output_bytes(&shared.main, bound, b)?;
+        if out.bytes.len() != expected {
+            problems.push(InputProblem::Length { kind: "output", name, expected, got: out.bytes.len() });
+        }
+    }
+    if problems.is_empty() { Ok(()) } else { Err(RunError::Inputs(problems)) }
+}

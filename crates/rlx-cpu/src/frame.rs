@@ -1,0 +1,185 @@
+//! Memory of one running program: arenas, outputs, states, and frames of nested programs.
+
+use crate::bind::BoundSegment;
+use crate::buffers::Ptr;
+use crate::program::{KernelCode, Program};
+use rlx_compile::RunError;
+use rlx_compile::lir::Storage;
+use rlx_driver::AlignedBuffer;
+
+/// Byte that poisoned arenas are filled with: no plausible number in any dtype.
+const POISON: u8 = 0xa5;
+
+/// Memory of a program. Grown when a binding needs more, never shrunk.
+pub struct Frame {
+    /// Where each buffer lies in the present run.
+    pub ptrs: Vec<Ptr>,
+    /// An arena for each segment.
+    arenas: Vec<Option<AlignedBuffer>>,
+    /// Memory of output buffers, by buffer.
+    pub outputs: Vec<Option<AlignedBuffer>>,
+    /// Copies of inputs whose memory is not aligned, by input.
+    staging: Vec<Option<AlignedBuffer>>,
+    /// States.
+    pub states: Vec<State>,
+    /// Frames of nested programs, by kernel.
+    pub nested: Vec<Vec<Frame>>,
+}
+
+/// A state's memory; empty until its size is known.
+#[derive(Default)]
+pub struct State {
+    /// Contents.
+    pub memory: Option<AlignedBuffer>,
+    /// Sizes.
+    pub dims: Vec<usize>,
+}
+
+/// A memory error.
+pub fn no_memory(e: rlx_driver::BufferError) -> RunError {
+    RunError::Memory(e.to_string())
+}
+
+impl Frame {
+    /// An empty frame.
+    pub fn new(program: &Program) -> Frame {
+        let lir = &program.lir;
+        let nested = program.codes.iter().map(|c| match c {
+            KernelCode::Nested(programs) => programs.iter().map(Frame::new).collect(),
+            _ => Vec::new(),
+        });
+        let mut frame = Frame {
+            ptrs: vec![Ptr(std::ptr::null_mut()); lir.buffers.len()],
+            arenas: program.segments.list.iter().map(|_| None).collect(),
+            outputs: lir.buffers.iter().map(|_| None).collect(),
+            staging: lir.inputs.iter().map(|_| None).collect(),
+            states: lir.states.iter().map(|_| State::default()).collect(),
+            nested: nested.collect(),
+        };
+        for &(b, p) in &program.consts {
+            frame.ptrs[b as usize] = p;
+        }
+        frame
+    }
+
+    /// Memory for what a segment has given a size: its arena and outputs. `exact` outputs are as long as their
+    /// contents, to be handed out as tensors; those in `placed` lie elsewhere.
+    pub fn place(
+        &mut self,
+        program: &Program,
+        bound: &BoundSegment,
+        align: usize,
+        poison: bool,
+        exact: bool,
+        placed: &[(u32, Ptr)],
+    ) -> Result<(), RunError> {
+        let slot = &mut self.arenas[bound.segment];
+        let mut arena = match slot.take() {
+            Some(a) if a.len() >= bound.arena_bytes => a,
+            old => {
+                // The old memory goes first: the two need not exist at once.
+                drop(old);
+                AlignedBuffer::uninit_with_align(bound.arena_bytes, align.max(64)).map_err(no_memory)?
+            }
+        };
+        if poison {
+            arena.poison(POISON);
+        }
+        let base = slot.insert(arena).as_mut_ptr();
+        for &(b, offset) in &bound.arena {
+            self.ptrs[b as usize] = Ptr(base.wrapping_add(offset));
+        }
+        for &b in &program.segments.list[bound.segment].outputs {
+            if let Some((_, p)) = placed.iter().find(|(n, _)| *n == b) {
+                self.ptrs[b as usize] = *p;
+                continue;
+            }
+            let bytes = output_bytes(program, bound, b as usize)?;
+            let slot = &mut self.outputs[b as usize];
+            let fits = slot.as_ref().is_some_and(|m| if exact { m.len() == bytes } else { m.len() >= bytes });
+            if !fits {
+                *slot = None;
+                *slot = Some(AlignedBuffer::uninit(bytes).map_err(no_memory)?);
+            }
+            if let Some(m) = slot {
+                if poison {
+                    m.poison(POISON);
+                }
+                self.ptrs[b as usize] = Ptr(m.as_mut_ptr());
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes an input's bytes a buffer, copied where they are not aligned.
+    /// # Safety
+    /// `bytes` outlives the run.
+    pub fn set_input(&mut self, buffer: usize, input: usize, bytes: &[u8], align: usize) -> Result<(), RunError> {
+        let mut ptr = bytes.as_ptr();
+        if !(ptr as usize).is_multiple_of(align) {
+            let slot = &mut self.staging[input];
+            if slot.as_ref().is_none_or(|m| m.len() < bytes.len()) {
+                *slot = Some(AlignedBuffer::uninit(bytes.len()).map_err(no_memory)?);
+            }
+            if let Some(m) = slot {
+                m.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
+                ptr = m.as_ptr();
+            }
+        }
+        self.ptrs[buffer] = Ptr(ptr.cast_mut());
+        Ok(())
+    }
+
+    /// Makes states' memory buffers; those that have none yet begin as their initial values.
+    pub fn place_states(&mut self, program: &Program, bound: &BoundSegment) -> Result<(), RunError> {
+        for (state, port) in self.states.iter_mut().zip(&program.lir.states) {
+            let b = port.buffer.index();
+            let dims = bound.shape(program, b).unwrap_or_default();
+            if state.memory.is_none() {
+                let bytes = output_bytes(program, bound, b)?;
+                state.memory = Some(match &port.init {
+                    Some(t) if t.bytes().len() == bytes => AlignedBuffer::copy_of(t.bytes()).map_err(no_memory)?,
+                    Some(t) => return Err(state_size(&port.name, t.dims(), &dims)),
+                    None => AlignedBuffer::zeroed(bytes).map_err(no_memory)?,
+                });
+                state.dims = dims;
+            } else if state.dims != dims {
+                return Err(state_size(&port.name, &state.dims, &dims));
+            }
+            if let Some(m) = &mut state.memory {
+                self.ptrs[b] = Ptr(m.as_mut_ptr());
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of all arenas.
+    pub fn arena_bytes(&self) -> usize {
+        self.arenas.iter().flatten().map(AlignedBuffer::len).sum()
+    }
+}
+
+fn state_size(name: &str, has: &[usize], needs: &[usize]) -> RunError {
+    RunError::Inputs(vec![rlx_compile::InputProblem::Shape {
+        kind: "state",
+        name: name.to_string(),
+        expected: format!("{needs:?} in this call"),
+        got: has.to_vec(),
+        why: "reset the state or keep the sizes of earlier calls".into(),
+    }])
+}
+
+/// Bytes of a buffer whose size is known.
+pub fn output_bytes(program: &Program, bound: &BoundSegment, buffer: usize) -> Result<usize, RunError> {
+    let b = &program.lir.buffers[buffer];
+    usize::try_from(bound.numels[buffer])
+        .ok()
+        .and_then(|n| b.dtype.bytes_for(n))
+        .filter(|&n| n <= isize::MAX as usize / 2)
+        .ok_or_else(|| RunError::Memory(format!("buffer {buffer} is larger than the address space")))
+}
+
+/// True if a buffer's memory is the context's own, made for a run.
+pub fn is_output(program: &Program, buffer: usize) -> bool {
+    matches!(program.lir.buffers[buffer].storage, Storage::Output(_))
+}

@@ -1,0 +1,218 @@
+//! A program compiled for this backend: immutable, shared by all contexts.
+
+use crate::bind::{BindCache, Segments};
+use crate::buffers::Ptr;
+use crate::row::{self, RowCode};
+use crate::tile::code::{Code, Scope};
+use rlx_compile::lir::{Access, Epilogue, Kernel, Lir, Storage};
+use rlx_driver::{AlignedBuffer, Isa};
+use rlx_ir::dim::Symbol;
+use rlx_ir::{DType, DimBinding};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+/// What a kernel is compiled to.
+pub enum KernelCode {
+    /// A scalar program (maps and epilogues).
+    Scalar(Code),
+    /// A row kernel.
+    Row(RowCode),
+    /// Nested programs: a body, or the two branches.
+    Nested(Vec<Program>),
+    /// Nothing.
+    Plain,
+}
+
+/// A compiled program.
+pub struct Program {
+    /// Its source.
+    pub lir: Lir,
+    /// Code of each kernel.
+    pub codes: Vec<KernelCode>,
+    /// How it is bound.
+    pub segments: Segments,
+    /// Bindings made before.
+    pub cache: Mutex<BindCache>,
+    /// Instruction set.
+    pub isa: Isa,
+    /// Where constants lie, by buffer.
+    pub consts: Vec<(u32, Ptr)>,
+    /// Copies of constants whose memory is not aligned.
+    _aligned: Vec<AlignedBuffer>,
+    /// For each kernel whose weight operand is a parameter or constant of fixed shape, that operand's buffer.
+    pub weights: Vec<Option<u32>>,
+    /// Kernels that a set of outputs needs.
+    needed: Mutex<HashMap<Box<[usize]>, Arc<[bool]>>>,
+}
+
+impl Program {
+    /// Compiles a program. `outer` are symbols of the surrounding program, whose values are known.
+    pub fn compile(lir: Lir, outer: &[Symbol], given: &DimBinding, isa: Isa, cache: usize) -> Result<Program, String> {
+        check_buffers(&lir)?;
+        let segments = Segments::new(&lir, outer, given)?;
+        let codes = lir
+            .kernels
+            .iter()
+            .enumerate()
+            .map(|(i, k)| {
+                let known = segments.symbols_at(i);
+                kernel(&k.kernel, &lir, known, isa, cache)
+                    .map_err(|e| format!("{} at {:?}: {e}", k.kernel.kind(), k.loc))
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let (mut consts, mut copies) = (Vec::new(), Vec::new());
+        for (i, b) in lir.buffers.iter().enumerate() {
+            if let Storage::Const(t) = &b.storage {
+                let bytes = t.bytes();
+                let aligned = (bytes.as_ptr() as usize).is_multiple_of(alignment(b.dtype));
+                let ptr = if aligned {
+                    bytes.as_ptr()
+                } else {
+                    let copy = AlignedBuffer::copy_of(bytes).map_err(|e| e.to_string())?;
+                    let ptr = copy.as_ptr();
+                    copies.push(copy);
+                    ptr
+                };
+                consts.push((i as u32, Ptr(ptr.cast_mut())));
+            }
+        }
+        let weights = lir.kernels.iter().map(|k| weight_operand(&k.kernel, &lir)).collect();
+        Ok(Program {
+            codes,
+            segments,
+            cache: Mutex::new(BindCache::new(cache)),
+            isa,
+            consts,
+            _aligned: copies,
+            weights,
+            needed: Mutex::new(HashMap::new()),
+            lir,
+        })
+    }
+
+    /// Which kernels have to run for these outputs, for states and for sizes.
+    pub fn needed(&self, read: &[usize]) -> Arc<[bool]> {
+        let mut kept = self.needed.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(n) = kept.get(read) {
+            return n.clone();
+        }
+        let lir = &self.lir;
+        let mut wanted = vec![false; lir.buffers.len()];
+        let outputs = read.iter().filter_map(|&o| lir.outputs.get(o)).map(|o| o.buffer);
+        outputs.chain(lir.states.iter().filter_map(|s| s.next)).for_each(|b| wanted[b.index()] = true);
+        // Where states are written in place, their buffers are wanted too.
+        lir.states.iter().for_each(|s| wanted[s.buffer.index()] = true);
+        let defining: Vec<usize> = (lir.segments.iter())
+            .filter(|s| !s.defines.is_empty())
+            .map(|s| (s.kernels.end as usize).saturating_sub(1))
+            .collect();
+        let mut run = vec![false; lir.kernels.len()];
+        for (i, k) in lir.kernels.iter().enumerate().rev() {
+            let writes = k.kernel.writes();
+            // Control kernels list no writes by access: they always run.
+            run[i] = defining.contains(&i)
+                || matches!(self.codes[i], KernelCode::Nested(_))
+                || writes.iter().any(|w| wanted[w.buffer.index()]);
+            if run[i] {
+                k.kernel.reads().iter().for_each(|r| wanted[r.buffer.index()] = true);
+            }
+        }
+        let run: Arc<[bool]> = run.into();
+        // Callers that read ever new sets must not fill memory.
+        if kept.len() >= 64 {
+            kept.clear();
+        }
+        kept.insert(read.into(), run.clone());
+        run
+    }
+}
+
+/// Alignment that kernels rely on for a dtype's memory.
+pub fn alignment(dtype: DType) -> usize {
+    match dtype {
+        DType::C64 => 4,
+        DType::C128 => 8,
+        d => d.size().unwrap_or(1),
+    }
+}
+
+fn check_buffers(lir: &Lir) -> Result<(), String> {
+    let out_of = |what: &str, i: usize| format!("{what} {i} names a buffer that does not exist");
+    let has = |b: rlx_compile::lir::BufId| b.index() < lir.buffers.len();
+    for (i, p) in lir.inputs.iter().chain(&lir.outputs).enumerate() {
+        if !has(p.buffer) {
+            return Err(out_of("port", i));
+        }
+    }
+    for (i, o) in lir.outputs.iter().enumerate() {
+        let b = lir.buffer(o.buffer);
+        if b.order.iter().copied().ne(0..b.order.len()) {
+            return Err(format!("output {i} (`{}`) is not row-major", o.name));
+        }
+    }
+    if lir.params.iter().any(|p| !has(p.buffer)) {
+        return Err(out_of("parameter", 0));
+    }
+    for (i, k) in lir.kernels.iter().enumerate() {
+        let accesses = k.kernel.reads().into_iter().chain(k.kernel.writes());
+        if accesses.into_iter().any(|a| !has(a.buffer)) {
+            return Err(out_of("kernel", i));
+        }
+    }
+    for (i, b) in lir.buffers.iter().enumerate() {
+        if b.dtype == DType::Str {
+            return Err(format!("buffer {i} holds strings, which no kernel computes with"));
+        }
+        if let Storage::Const(t) = &b.storage
+            && t.dtype() != b.dtype
+        {
+            return Err(format!("the constant of buffer {i} is {}, not {}", t.dtype(), b.dtype));
+        }
+    }
+    Ok(())
+}
+
+fn dtypes(list: &[Access], lir: &Lir) -> Vec<DType> {
+    list.iter().map(|a| lir.buffers.get(a.buffer.index()).map_or(DType::U8, |b| b.dtype)).collect()
+}
+
+fn epilogue(e: &Epilogue, acc: DType, rank: usize, lir: &Lir) -> Result<KernelCode, String> {
+    let (reads, writes) = (dtypes(&e.reads, lir), dtypes(&e.writes, lir));
+    let scope = Scope { reads: &reads, writes: &writes, acc: Some(acc), rank, row: false };
+    Ok(KernelCode::Scalar(Code::compile(&e.program, &scope)?))
+}
+
+fn kernel(k: &Kernel, lir: &Lir, known: &[Symbol], isa: Isa, cache: usize) -> Result<KernelCode, String> {
+    let nested = |programs: &[&Lir], outer: &[Symbol]| -> Result<KernelCode, String> {
+        let given = DimBinding::new();
+        let of = |p: &&Lir| Program::compile((*p).clone(), outer, &given, isa, cache);
+        Ok(KernelCode::Nested(programs.iter().map(of).collect::<Result<_, _>>()?))
+    };
+    match k {
+        Kernel::Map(m) => {
+            let (reads, writes) = (dtypes(&m.reads, lir), dtypes(&m.writes, lir));
+            let scope = Scope { reads: &reads, writes: &writes, acc: None, rank: m.space.len(), row: false };
+            Ok(KernelCode::Scalar(Code::compile(&m.program, &scope)?))
+        }
+        Kernel::Row(r) => Ok(KernelCode::Row(row::compile(r, lir)?)),
+        Kernel::Contract(c) => epilogue(&c.epilogue, c.acc, c.batch.len() + c.m.len() + c.n.len(), lir),
+        Kernel::Conv(c) => epilogue(&c.epilogue, c.acc, 2 + c.out_spatial.len(), lir),
+        Kernel::Window(_) | Kernel::Attention(_) | Kernel::Library(_) => Ok(KernelCode::Plain),
+        Kernel::Branch(b) => nested(&[&b.then_branch.program, &b.else_branch.program], known),
+        Kernel::Loop(l) => nested(&[&l.body.program], known),
+        Kernel::Scan(s) => nested(&[&s.body.program], known),
+        // A function's symbols are its own.
+        Kernel::Call(c) => nested(&[&c.body.program], &[]),
+    }
+}
+
+fn weight_operand(k: &Kernel, lir: &Lir) -> Option<u32> {
+    let buffer = match k {
+        Kernel::Contract(c) => c.rhs.buffer,
+        Kernel::Conv(c) => c.weight.buffer,
+        _ => return None,
+    };
+    let b = lir.buffers.get(buffer.index())?;
+    let fixed = b.shape.iter().all(|&d| lir.dims.dims().get(d.index()).is_some_and(|d| d.is_const()));
+    (fixed && matches!(b.storage, Storage::Param(_) | Storage::Const(_))).then_some(buffer.0)
+}
