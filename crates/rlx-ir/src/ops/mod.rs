@@ -13,6 +13,8 @@ pub mod control;
 pub mod elementwise;
 pub mod indexing;
 pub mod neural;
+#[cfg(test)]
+mod random_tests;
 pub mod reduction;
 pub mod shape;
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::op;
 use crate::op::{EvalCx, InferCx, OpRules, arg};
 use crate::ops::shape::known::{one_per_axis, rearranged, require_le};
 use crate::tensor::Value;
-use crate::types::Shape;
+use crate::types::{Shape, TensorType};
 
 use super::index::expect_indices;
 
@@ -71,6 +71,10 @@ impl OpRules for DynamicSlice {
         Ok(())
     }
 
+    fn work(&self, _operands: &[TensorType], _results: &[TensorType]) -> Dim {
+        Dim::ZERO
+    }
+
     fn eval(&self, cx: &EvalCx<'_>, args: &[Value]) -> Result<Vec<Value>, OpError> {
         let (x, starts) = (arg(args, 0)?, index_elements(arg(args, 1)?)?);
         let dims = cx.sizes(&self.sizes)?;
@@ -90,6 +94,10 @@ impl OpRules for DynamicUpdateSlice {
         }
         cx.result(dtype, x.clone());
         Ok(())
+    }
+
+    fn work(&self, _operands: &[TensorType], _results: &[TensorType]) -> Dim {
+        Dim::ZERO
     }
 
     fn eval(&self, _cx: &EvalCx<'_>, args: &[Value]) -> Result<Vec<Value>, OpError> {

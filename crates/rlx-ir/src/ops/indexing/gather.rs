@@ -9,7 +9,7 @@ use crate::op;
 use crate::op::{EvalCx, InferCx, OpRules, arg};
 use crate::ops::shape::known::{check_axis, small_sizes};
 use crate::tensor::{Value, checked_numel};
-use crate::types::Shape;
+use crate::types::{Shape, TensorType};
 
 use super::index::{expect_indices, resolve};
 
@@ -67,6 +67,10 @@ impl OpRules for Gather {
         let elems = self.known(cx, &t.shape)?;
         cx.result_elems(t.dtype, dims, elems);
         Ok(())
+    }
+
+    fn work(&self, _operands: &[TensorType], _results: &[TensorType]) -> Dim {
+        Dim::ZERO
     }
 
     fn eval(&self, _cx: &EvalCx<'_>, args: &[Value]) -> Result<Vec<Value>, OpError> {

@@ -1,6 +1,7 @@
 //! Elements at indices along an axis.
 
 use crate::builder::Builder;
+use crate::dim::Dim;
 use crate::error::{IrError, OpError};
 use crate::eval::{for_each_index, index_elements, row_major_strides, take_linear};
 use crate::graph::ValueId;
@@ -8,7 +9,7 @@ use crate::op;
 use crate::op::{EvalCx, InferCx, OpRules, arg};
 use crate::ops::shape::known::{check_axis, require_le};
 use crate::tensor::{Value, checked_numel};
-use crate::types::Shape;
+use crate::types::{Shape, TensorType};
 
 use super::index::{expect_indices, resolve};
 
@@ -63,6 +64,10 @@ impl OpRules for GatherElements {
         fit(cx, self.axis, &t.shape, indices)?;
         cx.result(t.dtype, indices.clone());
         Ok(())
+    }
+
+    fn work(&self, _operands: &[TensorType], _results: &[TensorType]) -> Dim {
+        Dim::ZERO
     }
 
     fn eval(&self, _cx: &EvalCx<'_>, args: &[Value]) -> Result<Vec<Value>, OpError> {

@@ -9,7 +9,7 @@ use crate::op;
 use crate::op::{EvalCx, InferCx, OpRules, arg};
 use crate::ops::shape::known::small_sizes;
 use crate::tensor::{Value, checked_numel};
-use crate::types::Shape;
+use crate::types::{Shape, TensorType};
 
 use super::index::{Tuples, expect_indices};
 
@@ -56,6 +56,10 @@ impl OpRules for GatherNd {
         let elems = self.known(cx, &t.shape, indices);
         cx.result_elems(t.dtype, result(&t.shape, indices, b + k), elems);
         Ok(())
+    }
+
+    fn work(&self, _operands: &[TensorType], _results: &[TensorType]) -> Dim {
+        Dim::ZERO
     }
 
     fn eval(&self, _cx: &EvalCx<'_>, args: &[Value]) -> Result<Vec<Value>, OpError> {

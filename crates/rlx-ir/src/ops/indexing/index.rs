@@ -83,9 +83,9 @@ impl<'a> Tuples<'a> {
         for b in 0..self.batches {
             for _ in 0..self.per_batch {
                 let mut at = b * batch;
-                for axis in self.batch_dims..self.batch_dims + self.len {
-                    let i = walk.next().copied().unwrap_or(0);
-                    at += resolve(i, self.x[axis], axis)? * strides[axis];
+                let axes = self.x.iter().zip(&strides).enumerate().skip(self.batch_dims).take(self.len);
+                for (axis, (&size, stride)) in axes {
+                    at += resolve(walk.next().copied().unwrap_or(0), size, axis)? * stride;
                 }
                 out.push(at);
             }

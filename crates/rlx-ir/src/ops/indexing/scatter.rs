@@ -13,7 +13,7 @@ use crate::ops::elementwise::binary;
 use crate::ops::reduction::accumulate;
 use crate::ops::shape::known::small_sizes;
 use crate::tensor::{Tensor, Value};
-use crate::types::Shape;
+use crate::types::{Shape, TensorType};
 
 use super::gather_elements;
 use super::index::{Tuples, expect_indices, tuple_len};
@@ -140,6 +140,10 @@ impl OpRules for ScatterElements {
         Ok(())
     }
 
+    fn work(&self, operands: &[TensorType], _results: &[TensorType]) -> Dim {
+        operands.get(2).map_or(Dim::ZERO, |t| t.shape.numel())
+    }
+
     fn eval(&self, cx: &EvalCx<'_>, args: &[Value]) -> Result<Vec<Value>, OpError> {
         let (x, indices, updates) = (arg(args, 0)?, arg(args, 1)?, arg(args, 2)?);
         let at = gather_elements::positions(self.axis, x.dims(), indices.dims(), &index_elements(indices)?)?;
@@ -166,6 +170,10 @@ impl OpRules for ScatterNd {
         let elems = self.combiner.known(cx, |i| slices(&small_sizes(&t.shape)?, &small_sizes(indices)?, i).ok());
         cx.result_elems(t.dtype, t.shape.clone(), elems);
         Ok(())
+    }
+
+    fn work(&self, operands: &[TensorType], _results: &[TensorType]) -> Dim {
+        operands.get(2).map_or(Dim::ZERO, |t| t.shape.numel())
     }
 
     fn eval(&self, cx: &EvalCx<'_>, args: &[Value]) -> Result<Vec<Value>, OpError> {

@@ -34,7 +34,7 @@ fn gather_elements_and_nd_follow_onnx() {
     assert_eq!(floats(&y), [1., 1., 4., 3.]);
     let x = t(&[2, 2], &[0i32, 1, 2, 3]);
     let nd = |dims: &[usize], i: &[i64], batch| {
-        run1(&[x.clone()], |b, x| {
+        run1(std::slice::from_ref(&x), |b, x| {
             let i = b.constant(t(dims, i))?;
             b.gather_nd(x[0], i, batch)
         })

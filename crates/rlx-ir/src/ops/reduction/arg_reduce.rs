@@ -11,6 +11,7 @@ use crate::op;
 use crate::op::{EvalCx, InferCx, OpRules, arg};
 use crate::ops::shape::known::check_axis;
 use crate::tensor::{Tensor, Value};
+use crate::types::TensorType;
 
 use super::reduce::reduced;
 
@@ -72,6 +73,10 @@ impl OpRules for ArgReduce {
         super::require_some(cx, &t.shape[self.axis], self.axis)?;
         cx.result(self.dtype, reduced(t.shape.dims(), &[self.axis], self.keep_dims, Dim::ONE));
         Ok(())
+    }
+
+    fn work(&self, operands: &[TensorType], _results: &[TensorType]) -> Dim {
+        operands.first().map_or(Dim::ZERO, |t| t.shape.numel())
     }
 
     fn eval(&self, _cx: &EvalCx<'_>, args: &[Value]) -> Result<Vec<Value>, OpError> {

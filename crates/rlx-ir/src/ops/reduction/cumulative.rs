@@ -9,7 +9,7 @@ use crate::graph::ValueId;
 use crate::op;
 use crate::op::{EvalCx, InferCx, OpRules, arg};
 use crate::ops::elementwise::binary;
-use crate::ops::shape::known::{check_axis, small_sizes};
+use crate::ops::shape::known::{check_axis, settled, small_sizes};
 use crate::tensor::{Tensor, Value};
 use crate::types::Shape;
 
@@ -60,16 +60,18 @@ impl Cumulative {
     fn known(&self, cx: &InferCx<'_>, shape: &Shape, init: Option<Dim>) -> Option<Vec<Dim>> {
         let elems = cx.elems(0)?;
         let around = AroundAxis::new(&small_sizes(shape)?, self.axis).ok()?;
-        let wide = matches!(cx.dtype(0).ok()?, crate::DType::I64 | crate::DType::I32 | crate::DType::U64);
+        let dtype = cx.dtype(0).ok()?;
+        let wide = matches!(dtype, crate::DType::I64 | crate::DType::I32 | crate::DType::U64);
         if !wide {
             return None;
         }
-        Some(self.scan(elems, around, init?, |a, b| match self.kind {
+        let out = self.scan(elems, around, init?, |a, b| match self.kind {
             CumKind::Sum => a + b,
             CumKind::Prod => a * b,
             CumKind::Max => a.max(b),
             CumKind::Min => a.min(b),
-        }))
+        });
+        settled(dtype, out)
     }
 }
 

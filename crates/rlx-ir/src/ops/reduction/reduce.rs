@@ -10,9 +10,9 @@ use crate::graph::ValueId;
 use crate::op;
 use crate::op::{EvalCx, InferCx, OpRules, arg};
 use crate::ops::elementwise::binary;
-use crate::ops::shape::known::{check_axes, small_sizes};
+use crate::ops::shape::known::{check_axes, settled, small_sizes};
 use crate::tensor::{Tensor, Value, checked_numel};
-use crate::types::Shape;
+use crate::types::{Shape, TensorType};
 
 use super::{ReduceKind, accumulate};
 
@@ -131,7 +131,8 @@ impl Reduce {
                 (Some(a), ReduceKind::Max | ReduceKind::Any) => Dim::max(&a, d),
             });
         }
-        out.into_iter().map(|d| d.or_else(|| init.clone())).collect()
+        let out = out.into_iter().map(|d| d.or_else(|| init.clone())).collect::<Option<Vec<_>>>()?;
+        settled(dtype, out)
     }
 }
 
@@ -188,6 +189,10 @@ impl OpRules for Reduce {
         let elems = self.known(cx, t.dtype, &t.shape);
         cx.result_elems(t.dtype, shape, elems);
         Ok(())
+    }
+
+    fn work(&self, operands: &[TensorType], _results: &[TensorType]) -> Dim {
+        operands.first().map_or(Dim::ZERO, |t| t.shape.numel())
     }
 
     fn eval(&self, cx: &EvalCx<'_>, args: &[Value]) -> Result<Vec<Value>, OpError> {

@@ -10,6 +10,7 @@ use crate::op;
 use crate::op::{EvalCx, InferCx, OpRules, arg};
 use crate::ops::elementwise::binary;
 use crate::tensor::{Tensor, Value, checked_numel};
+use crate::types::TensorType;
 
 use super::window::{Placed, Windows, for_each_cell};
 use super::{ReduceKind, WindowKind, accumulate};
@@ -145,6 +146,10 @@ impl OpRules for ReduceWindow {
         Ok(())
     }
 
+    fn work(&self, _operands: &[TensorType], results: &[TensorType]) -> Dim {
+        self.windows().work(results)
+    }
+
     fn eval(&self, cx: &EvalCx<'_>, args: &[Value]) -> Result<Vec<Value>, OpError> {
         let x = arg(args, 0)?;
         check_dtype(self.kind, x.dtype())?;
@@ -179,6 +184,10 @@ impl OpRules for MaxPoolIndices {
         cx.result(t.dtype, dims.clone());
         cx.result(DType::I64, dims);
         Ok(())
+    }
+
+    fn work(&self, _operands: &[TensorType], results: &[TensorType]) -> Dim {
+        self.windows().work(results)
     }
 
     fn eval(&self, cx: &EvalCx<'_>, args: &[Value]) -> Result<Vec<Value>, OpError> {

@@ -5,7 +5,7 @@ use crate::error::OpError;
 use crate::eval::row_major_strides;
 use crate::op::{EvalCx, InferCx};
 use crate::tensor::checked_numel;
-use crate::types::Shape;
+use crate::types::{Shape, TensorType};
 
 /// The geometry that windowed ops share, borrowed from their attributes.
 pub(super) struct Windows<'a> {
@@ -90,6 +90,11 @@ impl Windows<'_> {
             };
         }
         Ok(dims)
+    }
+
+    /// Taps of all windows.
+    pub fn work(&self, results: &[TensorType]) -> Dim {
+        results.first().map_or(Dim::ZERO, |t| t.shape.numel()) * Dim::product(self.window.iter().copied())
     }
 
     /// Places the windows over an input of these sizes.

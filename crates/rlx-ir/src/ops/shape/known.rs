@@ -1,6 +1,8 @@
 //! What is known of elements after they are rearranged.
 
 use crate::dim::{Atom, Constraint, Dim};
+use crate::dtype::DType;
+use crate::element::wrap_int;
 use crate::error::OpError;
 use crate::op::{InferCx, MAX_KNOWN_ELEMS};
 use crate::types::Shape;
@@ -22,6 +24,18 @@ pub(crate) fn rearranged(
     let elems = elems?;
     let (from, to) = (small_sizes(from)?, small_sizes(to)?);
     positions(&from, &to)?.into_iter().map(|p| elems.get(p).cloned()).collect()
+}
+
+/// Elements computed by dim arithmetic as the dtype holds them: constants wrapped, and nothing known where 64 bits do not suffice.
+pub(crate) fn settled(dtype: DType, elems: Vec<Dim>) -> Option<Vec<Dim>> {
+    elems
+        .into_iter()
+        .map(|d| match d.as_const() {
+            _ if d.as_invalid().is_some() => None,
+            Some(c) => i64::try_from(wrap_int(dtype, i128::from(c))).ok().map(Dim::from),
+            None => Some(d),
+        })
+        .collect()
 }
 
 /// `a ≤ b` by bounds, or because the operands of a min or max show it.

@@ -38,21 +38,22 @@ pub(crate) fn range_len(start: &Dim, limit: &Dim, stride: i64) -> Dim {
 
 /// Linear positions of the elements, from bounds that are numbers.
 fn positions(from: &[usize], to: &[usize], starts: &[i64], strides: &[i64]) -> Result<Vec<usize>, OpError> {
-    let mut offset = 0isize;
-    let mut steps = Vec::with_capacity(from.len());
-    for (axis, s) in signed_strides(from).into_iter().enumerate() {
-        let (first, step, n) = (i128::from(starts[axis]), i128::from(strides[axis]), to[axis] as i128);
-        let last = first + step * (n - 1).max(0);
-        let size = from[axis] as i128;
-        if n > 0 && !((0..size).contains(&first) && (0..size).contains(&last)) {
+    for (axis, &n) in to.iter().enumerate().filter(|(_, n)| **n > 0) {
+        let (first, size) = (i128::from(starts[axis]), from[axis] as i128);
+        let last = first + i128::from(strides[axis]) * (n as i128 - 1);
+        if !((0..size).contains(&first) && (0..size).contains(&last)) {
             return Err(OpError::new(format!("axis {axis}: {first} to {last} leave the {size} elements")));
         }
-        if n > 0 {
-            offset += first as isize * s;
-        }
-        // With one element the step is never taken, and it may be as large as it likes.
-        steps.push(if n > 1 { step as isize * s } else { 0 });
     }
+    // Strides of an empty tensor with other huge sizes do not fit a machine word.
+    if to.contains(&0) {
+        return Ok(Vec::new());
+    }
+    let unit = signed_strides(from);
+    let offset = unit.iter().zip(starts).map(|(s, &first)| first as isize * s).sum();
+    // With one element the step is never taken, and it may be as long as it likes.
+    let step = |axis: usize| if to[axis] > 1 { strides[axis] as isize * unit[axis] } else { 0 };
+    let steps: Vec<isize> = (0..to.len()).map(step).collect();
     strided_positions(to, offset, &steps)
 }
 

@@ -3,17 +3,28 @@
 use crate::builder::Builder;
 use crate::dim::Dim;
 use crate::error::{IrError, OpError};
+use crate::eval::{signed_strides, strided_positions, take_linear};
 use crate::graph::ValueId;
 use crate::op;
 use crate::op::{EvalCx, InferCx, OpRules, arg};
 use crate::tensor::Value;
 use crate::types::{Shape, TensorType};
 
+use super::known::rearranged;
+
 op! {
     /// Reorders axes: axis `i` of the result is axis `perm[i]` of the operand.
     pub struct Transpose = "transpose" {
         /// A permutation of the operand's axes.
         pub perm: Vec<usize>,
+    }
+}
+
+impl Transpose {
+    fn positions(&self, from: &[usize], to: &[usize]) -> Result<Vec<usize>, OpError> {
+        let strides = signed_strides(from);
+        let strides: Vec<isize> = self.perm.iter().map(|&p| strides[p]).collect();
+        strided_positions(to, 0, &strides)
     }
 }
 
@@ -31,24 +42,19 @@ impl OpRules for Transpose {
             )));
         }
         let shape: Shape = self.perm.iter().map(|&p| t.shape[p].clone()).collect();
-        let elems = if t.shape.rank() <= 1 { cx.elems(0).map(<[Dim]>::to_vec) } else { None };
+        let elems = rearranged(cx.elems(0), &t.shape, &shape, |from, to| self.positions(from, to).ok());
         cx.result_elems(t.dtype, shape, elems);
         Ok(())
     }
 
     fn work(&self, _operands: &[TensorType], _results: &[TensorType]) -> Dim {
-        Dim::from(0)
+        Dim::ZERO
     }
 
     fn eval(&self, _cx: &EvalCx<'_>, args: &[Value]) -> Result<Vec<Value>, OpError> {
         let x = arg(args, 0)?;
         let dims: Vec<usize> = self.perm.iter().map(|&p| x.dims()[p]).collect();
-        let strides = crate::eval::row_major_strides(x.dims());
-        let strides: Vec<usize> = self.perm.iter().map(|&p| strides[p]).collect();
-        Ok(vec![
-            crate::eval::gather_elements(x, &dims, |index| index.iter().zip(&strides).map(|(i, s)| i * s).sum())?
-                .into(),
-        ])
+        Ok(vec![take_linear(x, &dims, &self.positions(x.dims(), &dims)?)?.into()])
     }
 }
 
