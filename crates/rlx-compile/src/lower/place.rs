@@ -118,8 +118,8 @@ impl Emitter<'_> {
 
     fn aim_part(&mut self, v: &Val, base: RootId, dims: &[Dim], part: Step, node: &Node) {
         let r = self.p.root(v.root);
-        // Other readers of a part would see it with gaps: good enough unless they reshape it.
-        let free = r.uses == 1 || (!r.reshaped && r.order.is_none());
+        // With other readers, a kernel could read one part of the memory whose other part it writes.
+        let free = r.uses == 1;
         if !matches!(r.source, Source::Item(_) | Source::Node(_)) {
             return;
         }
