@@ -336,7 +336,7 @@ impl Graph {
         let used = self.symbols();
         let mut n = self.values.len();
         loop {
-            let s = Symbol::new(&format!("{base}{n}"));
+            let s = Symbol::new(format!("{base}{n}"));
             if !used.contains(&s) {
                 return s;
             }

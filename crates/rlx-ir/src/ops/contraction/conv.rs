@@ -2,7 +2,7 @@
 
 use super::number::{Accumulator, Number, accumulator, result_dtype, with_number};
 use super::product::add_matmul;
-use super::window::{self, Axis};
+use super::window::{self, Axis, Taps};
 use crate::builder::Builder;
 use crate::dim::{Constraint, Dim};
 use crate::dtype::DType;
@@ -71,6 +71,7 @@ impl Conv {
             return T::narrow(dtype, dims, out);
         }
         // Row (channel, tap) of the patch matrix holds what that tap sees at each output position.
+        let meets = Taps::new(&axes);
         let mut patches = vec![T::ZERO; checked_numel(&[k, spots])?];
         for (block, sums) in out.chunks_exact_mut(outs * spots).enumerate() {
             patches.fill(T::ZERO);
@@ -79,7 +80,10 @@ impl Conv {
                 let plane = &xs[(block * ins + channel) * cells..][..cells];
                 for_each_index(&taps, |tap| {
                     if let Some(row) = rows.next() {
-                        window::for_each_cell(&axes, tap, &mut |o, i| row[o] = plane[i]);
+                        meets.for_each_run(tap, &mut |o, i, count, step| {
+                            let cells = plane[i..].iter().step_by(step);
+                            row[o..o + count].iter_mut().zip(cells).for_each(|(r, &x)| *r = x);
+                        });
                     }
                 });
             }
@@ -93,10 +97,12 @@ impl Conv {
         let (low, high) = (window::pads(cx, &self.pad_low)?, window::pads(cx, &self.pad_high)?);
         let mut dims = vec![x.dims()[0], w.dims()[0]];
         for i in 0..self.strides.len() {
-            let (input, kernel) = (x.dims()[i + 2] as i64, w.dims()[i + 2] as i64);
-            let spread = if input == 0 { 0 } else { (input - 1) * self.lhs_dilation[i] + 1 };
-            let free = spread + low[i] + high[i] - ((kernel - 1) * self.dilations[i] + 1);
-            let n = free.div_euclid(self.strides[i]) + 1;
+            let wide = |d: usize| d as i128;
+            let (input, kernel) = (wide(x.dims()[i + 2]), wide(w.dims()[i + 2]));
+            let spread = if input == 0 { 0 } else { (input - 1) * i128::from(self.lhs_dilation[i]) + 1 };
+            let window = (kernel - 1) * i128::from(self.dilations[i]) + 1;
+            let free = spread + i128::from(low[i]) + i128::from(high[i]) - window;
+            let n = free.div_euclid(i128::from(self.strides[i])) + 1;
             dims.push(usize::try_from(n).map_err(|_| {
                 OpError::new(format!("the kernel {w:?} does not fit into the padded input {x:?} on spatial axis {i}"))
             })?);

@@ -3,7 +3,7 @@
 use super::Conv;
 use super::number::{Accumulator, Number, accumulator, result_dtype, with_number};
 use super::product::{add_matmul, permuted};
-use super::window::{self, Axis};
+use super::window::{self, Axis, Taps};
 use crate::builder::Builder;
 use crate::dim::{Constraint, Dim};
 use crate::dtype::DType;
@@ -72,8 +72,9 @@ impl ConvTranspose {
             return T::narrow(dtype, dims, out);
         }
         // Per group [O/g · taps, C/g].
-        let kernels = permuted(&T::widen(w), &[groups, ins, rows], &[0, 2, 1]);
+        let kernels = permuted(T::widen(w), &[groups, ins, rows], &[0, 2, 1]);
         let xs = T::widen(x);
+        let meets = Taps::new(&axes);
         let mut spread = vec![T::ZERO; checked_numel(&[rows, cells])?];
         let one = T::ONE;
         for (block, sums) in out.chunks_exact_mut(outs * spots).enumerate() {
@@ -85,8 +86,9 @@ impl ConvTranspose {
             for plane in sums.chunks_exact_mut(spots) {
                 for_each_index(&taps, |tap| {
                     if let Some(line) = lines.next() {
-                        window::for_each_cell(&axes, tap, &mut |cell, spot| {
-                            plane[spot] = plane[spot].add_product(line[cell], one);
+                        meets.for_each_run(tap, &mut |cell, spot, count, step| {
+                            let spots = plane[spot..].iter_mut().step_by(step);
+                            spots.zip(&line[cell..cell + count]).for_each(|(p, &x)| *p = p.add_product(x, one));
                         });
                     }
                 });
@@ -151,9 +153,11 @@ impl OpRules for ConvTranspose {
         let (low, high) = (window::pads(cx, &self.pad_low)?, window::pads(cx, &self.pad_high)?);
         let mut dims = vec![x.dims()[0], w.dims()[1] * self.groups.max(1) as usize];
         for i in 0..self.strides.len() {
-            let full =
-                (x.dims()[i + 2] as i64 - 1) * self.strides[i] + (w.dims()[i + 2] as i64 - 1) * self.dilations[i] + 1;
-            let size = full - low[i] - high[i] + self.output_pad[i];
+            let wide = |d: usize| d as i128 - 1;
+            let full = wide(x.dims()[i + 2]) * i128::from(self.strides[i])
+                + wide(w.dims()[i + 2]) * i128::from(self.dilations[i])
+                + 1;
+            let size = full - i128::from(low[i]) - i128::from(high[i]) + i128::from(self.output_pad[i]);
             dims.push(
                 usize::try_from(size)
                     .map_err(|_| OpError::new(format!("spatial axis {i} of the result would have size {size}")))?,

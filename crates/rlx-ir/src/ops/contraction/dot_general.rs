@@ -1,7 +1,7 @@
 //! The general product of two tensors.
 
 use super::number::{Accumulator, Number, accumulator, result_dtype, with_number};
-use super::product::{add_matmul, permuted};
+use super::product::{add_matmul, add_matmul_transposed, permuted};
 use crate::builder::Builder;
 use crate::dim::Dim;
 use crate::dtype::DType;
@@ -27,6 +27,9 @@ op! {
         pub accumulate: Option<DType>,
     }
 }
+
+/// Below this many rows a right operand is not reordered.
+const FEW_ROWS: usize = 8;
 
 /// Axes of a rank that are in neither list.
 fn free_axes(rank: usize, batch: &[usize], contract: &[usize]) -> Vec<usize> {
@@ -69,11 +72,15 @@ impl DotGeneral {
         let (n, k) = (checked_numel(&sizes(b, &rhs_free))?, checked_numel(&contract)?);
         let m = checked_numel(&sizes(a, &lhs_free))?;
         if !out.is_empty() && k > 0 {
-            let lhs = permuted(&T::widen(a), a.dims(), &[&self.lhs_batch[..], &lhs_free, &self.lhs_contract].concat());
-            let rhs = permuted(&T::widen(b), b.dims(), &[&self.rhs_batch[..], &self.rhs_contract, &rhs_free].concat());
+            let lhs = permuted(T::widen(a), a.dims(), &[&self.lhs_batch[..], &lhs_free, &self.lhs_contract].concat());
+            let by_column = [&self.rhs_batch[..], &rhs_free, &self.rhs_contract].concat();
+            // With few rows, reordering a right operand that lies column by column would cost more than the product.
+            let few = m < FEW_ROWS && by_column.iter().copied().eq(0..b.rank());
+            let order = if few { by_column } else { [&self.rhs_batch[..], &self.rhs_contract, &rhs_free].concat() };
+            let rhs = permuted(T::widen(b), b.dims(), &order);
             let batches = lhs.chunks_exact(m * k).zip(rhs.chunks_exact(k * n));
             for ((x, y), z) in batches.zip(out.chunks_exact_mut(m * n)) {
-                add_matmul(x, y, z, k, n);
+                if few { add_matmul_transposed(x, y, z, k, n) } else { add_matmul(x, y, z, k, n) }
             }
         }
         T::narrow(dtype, &dims, out)

@@ -1,5 +1,7 @@
 //! Plain matrix products of row-major operands, and reordering of axes into that form.
 
+use std::borrow::Cow;
+
 use super::number::Number;
 use crate::eval::{for_each_index, row_major_strides};
 
@@ -25,21 +27,33 @@ pub(super) fn add_matmul<T: Number>(a: &[T], b: &[T], out: &mut [T], k: usize, n
     }
 }
 
+/// `out[m, n] += a[m, k] · b[n, k]`, each sum in order of k.
+pub(super) fn add_matmul_transposed<T: Number>(a: &[T], b: &[T], out: &mut [T], k: usize, n: usize) {
+    if n == 0 || k == 0 {
+        return;
+    }
+    for (row, sums) in a.chunks_exact(k).zip(out.chunks_exact_mut(n)) {
+        for (sum, column) in sums.iter_mut().zip(b.chunks_exact(k)) {
+            *sum = row.iter().zip(column).fold(*sum, |s, (&x, &y)| s.add_product(x, y));
+        }
+    }
+}
+
 /// The elements with axes reordered: axis `i` of the result is axis `order[i]`.
-pub(super) fn permuted<T: Copy>(data: &[T], dims: &[usize], order: &[usize]) -> Vec<T> {
+pub(super) fn permuted<'a, T: Copy>(data: Cow<'a, [T]>, dims: &[usize], order: &[usize]) -> Cow<'a, [T]> {
     if order.iter().copied().eq(0..dims.len()) {
-        return data.to_vec();
+        return data;
     }
     let strides = row_major_strides(dims);
     let to: Vec<usize> = order.iter().map(|&a| dims[a]).collect();
     let step: Vec<usize> = order.iter().map(|&a| strides[a]).collect();
     let (Some((&last, outer)), Some((&last_step, outer_step))) = (to.split_last(), step.split_last()) else {
-        return data.to_vec();
+        return data;
     };
     let mut out = Vec::with_capacity(data.len());
     for_each_index(outer, |index| {
         let start: usize = index.iter().zip(outer_step).map(|(i, s)| i * s).sum();
         out.extend((0..last).filter_map(|i| data.get(start + i * last_step).copied()));
     });
-    out
+    out.into()
 }

@@ -65,31 +65,84 @@ pub(super) struct Axis {
     pub spread: i64,
 }
 
+/// Output positions `at..at + count` that meet cells `cell, cell + step, …` of the input.
+#[derive(Clone, Copy)]
+struct Run {
+    at: usize,
+    count: usize,
+    cell: usize,
+    step: usize,
+}
+
 impl Axis {
-    /// The input cell under tap `k` of position `o`; `None` in padding and gaps.
-    pub fn cell(&self, o: usize, k: usize) -> Option<usize> {
-        let at = (o as i64).checked_mul(self.stride)?.checked_add((k as i64).checked_mul(self.dilation)?)? - self.low;
-        if at < 0 || at % self.spread != 0 {
+    /// The input cell under tap `k` of position `o`; `None` in padding and gaps. Wide, since nothing limits strides and padding.
+    fn cell(&self, o: usize, k: usize) -> Option<usize> {
+        let at = o as i128 * i128::from(self.stride) + k as i128 * i128::from(self.dilation) - i128::from(self.low);
+        let spread = i128::from(self.spread);
+        if at < 0 || at % spread != 0 {
             return None;
         }
-        usize::try_from(at / self.spread).ok().filter(|&i| i < self.input)
+        usize::try_from(at / spread).ok().filter(|&i| i < self.input)
+    }
+
+    /// The positions at which tap `k` meets a cell.
+    fn runs(&self, k: usize) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        for o in 0..self.output {
+            let Some(cell) = self.cell(o, k) else { continue };
+            match runs.last_mut() {
+                Some(r)
+                    if r.at + r.count == o && (r.count == 1 || r.cell + r.count * r.step == cell) && cell > r.cell =>
+                {
+                    if r.count == 1 {
+                        r.step = cell - r.cell;
+                    }
+                    r.count += 1;
+                }
+                _ => runs.push(Run { at: o, count: 1, cell, step: 1 }),
+            }
+        }
+        runs
     }
 }
 
-/// For one tap (an index into the kernel), calls `f(output position, input cell)`, both linear, wherever the tap meets a cell.
-pub(super) fn for_each_cell(axes: &[Axis], tap: &[usize], f: &mut impl FnMut(usize, usize)) {
-    fn go(axes: &[Axis], tap: &[usize], out: usize, cell: usize, f: &mut impl FnMut(usize, usize)) {
-        let (Some((axis, axes)), Some((&k, tap))) = (axes.split_first(), tap.split_first()) else {
-            return f(out, cell);
+/// For each tap of a kernel in row-major order, where it meets the input.
+pub(super) struct Taps {
+    /// Sizes of the output, and of the input.
+    sizes: Vec<(usize, usize)>,
+    /// By axis and index of the tap.
+    runs: Vec<Vec<Vec<Run>>>,
+}
+
+impl Taps {
+    pub fn new(axes: &[Axis]) -> Taps {
+        Taps {
+            sizes: axes.iter().map(|a| (a.output, a.input)).collect(),
+            runs: axes.iter().map(|a| (0..a.kernel).map(|k| a.runs(k)).collect()).collect(),
+        }
+    }
+
+    /// For one tap, calls `f(output position, input cell, count, step)`, linear positions, for each run of neighbouring output positions
+    /// that meet cells `step` apart.
+    pub fn for_each_run(&self, tap: &[usize], f: &mut impl FnMut(usize, usize, usize, usize)) {
+        let per_axis: Vec<&[Run]> = tap.iter().zip(&self.runs).map(|(&k, runs)| runs[k].as_slice()).collect();
+        self.visit(&per_axis, 0, 0, f);
+    }
+
+    fn visit(&self, runs: &[&[Run]], out: usize, cell: usize, f: &mut impl FnMut(usize, usize, usize, usize)) {
+        let depth = self.sizes.len() - runs.len();
+        let (Some((first, rest)), Some(&(outputs, inputs))) = (runs.split_first(), self.sizes.get(depth)) else {
+            return f(out, cell, 1, 1);
         };
-        for o in 0..axis.output {
-            if let Some(i) = axis.cell(o, k) {
-                let (out, cell) = (out * axis.output + o, cell * axis.input + i);
-                if axes.is_empty() { f(out, cell) } else { go(axes, tap, out, cell, f) }
+        for r in *first {
+            let (out, cell) = (out * outputs + r.at, cell * inputs + r.cell);
+            if rest.is_empty() {
+                f(out, cell, r.count, r.step);
+            } else {
+                (0..r.count).for_each(|i| self.visit(rest, out + i, cell + i * r.step, f));
             }
         }
     }
-    go(axes, tap, 0, 0, f);
 }
 
 /// Padding amounts, of any sign.
