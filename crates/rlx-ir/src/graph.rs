@@ -19,7 +19,7 @@ use crate::op::{InferCx, Op, OperandInfo, ResultInfo};
 use crate::tensor::Tensor;
 use crate::types::{TensorType, Type};
 
-pub use edit::Restriction;
+pub use edit::{OperandsAndRegions, Restriction};
 
 /// A value of one graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -16,6 +16,9 @@ pub struct Restriction<'a> {
     pub read: &'a dyn Fn(ValueId) -> ValueId,
 }
 
+/// What a node reads and nests, together, since captures are operands.
+pub type OperandsAndRegions = (Vec<ValueId>, Vec<Graph>);
+
 impl Graph {
     /// The graph without some nodes, inputs and constraints. What stays must not read what goes.
     pub fn restrict(&self, keep: &Restriction<'_>) -> Result<Graph, IrError> {
@@ -72,7 +75,7 @@ impl Graph {
     /// The graph with regions replaced, and with them the operands of their nodes. Results must keep their types.
     pub fn map_regions(
         &self,
-        f: &mut dyn FnMut(&Node) -> Result<(Vec<ValueId>, Vec<Graph>), IrError>,
+        f: &mut dyn FnMut(&Node) -> Result<OperandsAndRegions, IrError>,
     ) -> Result<Graph, IrError> {
         let mut g = self.clone();
         for node in g.nodes.iter_mut().filter(|n| !n.regions.is_empty()) {
