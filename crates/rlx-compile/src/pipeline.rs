@@ -220,7 +220,9 @@ fn timed<T>(
 }
 
 fn verify(pass: &'static str, module: &Module, options: &CompileOptions) -> Result<(), CompileError> {
-    let _ = (pass, module, options);
+    if options.verify {
+        rlx_ir::verify(module).map_err(|source| CompileError::Pass { pass, source })?;
+    }
     Ok(())
 }
 

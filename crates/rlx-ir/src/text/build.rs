@@ -195,11 +195,16 @@ impl Build<'_> {
             DeclKind::Param => g.add_param(&name, d.ty, literal),
             DeclKind::State => g.add_state(&name, d.ty, literal),
         };
-        let value = added.map_err(|e| self.error(d.value.at, e.to_string())).ok();
-        if let (Some(v), Some(elems)) = (value, d.elems) {
-            g.set_input_elems(v, Some(elems));
+        match added {
+            Ok(v) => {
+                g.set_input_elems(v, d.elems);
+                self.define(scope, d.value.key, Some(v), d.value.at);
+            }
+            Err(e) => {
+                self.error(d.value.at, e.to_string());
+                scope.entry(d.value.key).or_insert(None);
+            }
         }
-        self.define(scope, d.value.key, value, d.value.at);
     }
 
     fn node(&mut self, g: &mut Graph, scope: &mut Scope, n: NodeText) {

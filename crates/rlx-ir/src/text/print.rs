@@ -176,7 +176,7 @@ fn region(f: &mut fmt::Formatter<'_>, g: &Graph, name: &str, indent: usize) -> f
     let semi = if kept.is_empty() { "" } else { ";" };
     let gap = if inputs.is_empty() || kept.is_empty() { "" } else { " " };
     let line = format!("{head}({}{semi}{gap}{}){tail} {{", inputs.join(", "), kept.join(", "));
-    if indent + line.len() <= LINE {
+    if indent + line.len() <= LINE || inputs.len() + kept.len() == 0 {
         writeln!(f, "{line}")?;
     } else {
         writeln!(f, "{head}(")?;

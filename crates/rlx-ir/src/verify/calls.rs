@@ -61,7 +61,11 @@ pub(super) fn check(v: &mut Verifier<'_>, module: &Module) {
     }
     if !calls.is_empty() {
         let names: Vec<&str> = calls.keys().copied().collect();
-        v.fail(12, &module.main, format!("functions call themselves, directly or through others: {}", names.join(", ")));
+        v.fail(
+            12,
+            &module.main,
+            format!("functions call themselves, directly or through others: {}", names.join(", ")),
+        );
     }
 }
 

@@ -101,9 +101,10 @@ impl Verifier<'_> {
         let boundary = (g.inputs().iter().enumerate().map(|(i, &v)| (v, Def::Input(i as u32))))
             .chain(g.params().iter().enumerate().map(|(i, p)| (p.value, Def::Param(i as u32))))
             .chain(g.states().iter().enumerate().map(|(i, s)| (s.value, Def::State(i as u32))));
-        let results = g.node_ids().zip(g.nodes()).flat_map(|(id, n)| {
-            n.results.iter().enumerate().map(move |(i, &v)| (v, Def::Result(id, i as u32)))
-        });
+        let results = g
+            .node_ids()
+            .zip(g.nodes())
+            .flat_map(|(id, n)| n.results.iter().enumerate().map(move |(i, &v)| (v, Def::Result(id, i as u32))));
         let mut defined = vec![false; g.num_values()];
         for (v, def) in boundary.chain(results) {
             match g.get_value(v) {
@@ -128,7 +129,9 @@ impl Verifier<'_> {
         for (i, n) in g.nodes().iter().enumerate() {
             for &v in &n.operands {
                 match g.get_value(v).map(|info| info.def) {
-                    None => self.fail(1, g, format!("{} reads {v}, which is not a value of the graph", node_text(i, n))),
+                    None => {
+                        self.fail(1, g, format!("{} reads {v}, which is not a value of the graph", node_text(i, n)))
+                    }
                     Some(Def::Result(d, _)) if d.index() >= i => {
                         let message = format!("{} reads {} before it is defined", node_text(i, n), g.value_name(v));
                         self.fail(3, g, message);
@@ -222,7 +225,8 @@ impl Verifier<'_> {
                 }
             };
             if results.len() != n.results.len() {
-                let message = format!("{} has {} results, inferred {}", node_text(i, n), n.results.len(), results.len());
+                let message =
+                    format!("{} has {} results, inferred {}", node_text(i, n), n.results.len(), results.len());
                 self.fail(4, g, message);
             }
             for (&v, r) in n.results.iter().zip(&results) {

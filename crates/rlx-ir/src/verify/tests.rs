@@ -31,19 +31,31 @@ fn each_invariant_of_data_is_checked() {
         (2, "%5", Box::new(|g| g["values"][5]["def"] = json!({"Input": 0}))),
         (2, "%3 is result 0 of node 1", Box::new(|g| g["nodes"][1]["results"][0] = json!(3))),
         (3, "node 0 `add` reads %b before", Box::new(|g| g["nodes"][0]["operands"][0] = json!(5))),
-        (4, "%b is f16[n, 3], inferred f32[n, 3]", Box::new(|g| {
-            let ty = g["values"][5]["ty"].to_string().replace("F32", "F16");
-            g["values"][5]["ty"] = serde_json::from_str(&ty).unwrap();
-        })),
+        (
+            4,
+            "%b is f16[n, 3], inferred f32[n, 3]",
+            Box::new(|g| {
+                let ty = g["values"][5]["ty"].to_string().replace("F32", "F16");
+                g["values"][5]["ty"] = serde_json::from_str(&ty).unwrap();
+            }),
+        ),
         (4, "known elements", Box::new(|g| g["values"][5]["elems"] = json!([]))),
         (4, "at \"r\"", Box::new(|g| g["nodes"][2]["operands"] = json!([3, 3]))),
-        (6, "output `out0` is declared twice", Box::new(|g| {
-            let o = g["outputs"][0].clone();
-            g["outputs"] = json!([o, o]);
-        })),
+        (
+            6,
+            "output `out0` is declared twice",
+            Box::new(|g| {
+                let o = g["outputs"][0].clone();
+                g["outputs"] = json!([o, o]);
+            }),
+        ),
         (6, "parameter `v` has the value %w", Box::new(|g| g["params"][0]["name"] = json!("v"))),
         (6, "input 0 has no name", Box::new(|g| g["values"][0]["name"] = Json::Null)),
-        (8, "1 elements of %x", Box::new(|g| g["values"][0]["elems"] = json!([g["values"][1]["ty"]["Tensor"]["shape"][0]]))),
+        (
+            8,
+            "1 elements of %x",
+            Box::new(|g| g["values"][0]["elems"] = json!([g["values"][1]["ty"]["Tensor"]["shape"][0]])),
+        ),
     ];
     for (invariant, what, change) in cases {
         let e = broken(change);
