@@ -17,6 +17,8 @@ pub mod graph;
 pub mod op;
 pub mod ops;
 pub mod tensor;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod text;
 pub mod types;
 pub mod verify;

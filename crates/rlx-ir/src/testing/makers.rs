@@ -1,0 +1,357 @@
+//! The table of makers: each thinks up one node of its kind, or none on the values at hand. A node that the type rule refuses is
+//! dropped, so that a maker need not repeat the rule.
+
+use super::data::BOUND;
+use super::generate::{Gen, Known, Plan};
+use crate::attr::FloatBits;
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::ops::contraction::DotGeneral;
+use crate::ops::elementwise::{Binary, Compare, Elementwise, Unary};
+use crate::ops::indexing::Gather;
+use crate::ops::neural::{LayerNorm, Softmax};
+use crate::ops::reduction::{Reduce, ReduceKind};
+use crate::ops::shape::{BroadcastTo, Concat, Iota, Pad, PadMode, Reshape, Reverse, ShapeOf, Slice, Transpose};
+use crate::tensor::Tensor;
+
+pub(super) type Maker = fn(&mut Gen<'_>) -> Option<Plan>;
+
+/// All makers; those that stand twice are taken twice as often.
+pub(super) const ALL: &[Maker] = &[
+    unary,
+    unary,
+    unary,
+    binary,
+    binary,
+    binary,
+    compare,
+    select,
+    clamp,
+    convert,
+    transpose,
+    reverse,
+    slice,
+    slice,
+    concat,
+    pad,
+    broadcast_to,
+    reshape,
+    reshape,
+    reduce,
+    reduce,
+    gather,
+    dot_general,
+    dot_general,
+    softmax,
+    layer_norm,
+    iota,
+    shape_of,
+];
+
+fn union(operands: &[Known]) -> f64 {
+    operands.iter().fold(0.0, |b: f64, k| b.max(k.bound))
+}
+
+/// Arithmetic on it can be compared: 8-bit floats overflow too soon.
+fn computes(g: &Gen<'_>, k: &Known) -> bool {
+    !g.options.tame || !k.dtype.is_float() || k.dtype.bits() >= 16
+}
+
+/// A value whose steps are the same everywhere.
+fn steady(g: &Gen<'_>, k: &Known) -> bool {
+    !g.options.tame || k.exact || !k.dtype.is_float()
+}
+
+/// Continuous, exact.
+const EXACT: &[Unary] = &[Unary::Neg, Unary::Abs, Unary::Relu];
+/// Steps, exact.
+const STEPS: &[Unary] = &[
+    Unary::Sign,
+    Unary::Ceil,
+    Unary::Floor,
+    Unary::RoundEven,
+    Unary::Trunc,
+    Unary::Not,
+    Unary::Popcnt,
+    Unary::IsNan,
+    Unary::IsInf,
+    Unary::IsFinite,
+];
+/// Smooth with a bounded derivative.
+const SMOOTH: &[Unary] = &[
+    Unary::Tanh,
+    Unary::Sigmoid,
+    Unary::Erf,
+    Unary::Softsign,
+    Unary::Sin,
+    Unary::Cos,
+    Unary::Atan,
+    Unary::Silu,
+    Unary::Gelu,
+    Unary::GeluTanh,
+    Unary::HardSwish,
+    Unary::Mish,
+    Unary::Softplus,
+];
+
+fn unary(g: &mut Gen<'_>) -> Option<Plan> {
+    let tame = g.options.tame;
+    let x = g.pick(|_| true).filter(|k| computes(g, k))?;
+    let fits = |u: &&Unary| {
+        let safe = EXACT.contains(u) || SMOOTH.contains(u) || (steady(g, &x) && STEPS.contains(u));
+        u.domain().has(x.dtype) && (!tame || safe || (*u == &Unary::Exp && x.bound < 8.0))
+    };
+    let list: Vec<Unary> = Unary::ALL.iter().filter(fits).copied().collect();
+    let u = *g.rng.pick(&list)?;
+    let exact = !x.dtype.is_float() || EXACT.contains(&u) || STEPS.contains(&u);
+    let bound = if u == Unary::Exp { x.bound.exp() } else { x.bound.max(1.0) + 1.0 };
+    Some(Plan { op: u.into(), operands: vec![x], exact, bound })
+}
+
+fn binary(g: &mut Gen<'_>) -> Option<Plan> {
+    let x = g.pick(|_| true).filter(|k| computes(g, k))?;
+    let y = g.partner(&x, x.dtype)?;
+    let tame = [Binary::Add, Binary::Sub, Binary::Mul, Binary::Min, Binary::Max];
+    let any = !g.options.tame || !x.dtype.is_float();
+    let fits = |o: &&Binary| o.domain().has(x.dtype) && (any || tame.contains(o));
+    let list: Vec<Binary> = Binary::ALL.iter().filter(fits).copied().collect();
+    let op = *g.rng.pick(&list)?;
+    let exact = !x.dtype.is_float() && !x.dtype.is_complex() || matches!(op, Binary::Min | Binary::Max);
+    let bound = match op {
+        Binary::Add | Binary::Sub => x.bound + y.bound,
+        Binary::Mul => x.bound * y.bound,
+        _ => x.bound.max(y.bound),
+    };
+    let operands = if g.rng.chance(50) { vec![x, y] } else { vec![y, x] };
+    Some(Plan { op: op.into(), operands, exact, bound })
+}
+
+fn compare(g: &mut Gen<'_>) -> Option<Plan> {
+    let x = g.pick(|_| true).filter(|k| steady(g, k))?;
+    let y = g.partner(&x, x.dtype).filter(|k| steady(g, k))?;
+    let op = *g.rng.pick(Compare::ALL)?;
+    Some(Plan { op: op.into(), operands: vec![x, y], exact: true, bound: 1.0 })
+}
+
+fn select(g: &mut Gen<'_>) -> Option<Plan> {
+    let a = g.pick(|_| true)?;
+    let b = g.partner(&a, a.dtype)?;
+    let c = g.partner(&a, DType::Bool)?;
+    Some(Plan::moves(Elementwise::Select, vec![c, a, b]))
+}
+
+fn clamp(g: &mut Gen<'_>) -> Option<Plan> {
+    let x = g.pick(|_| true)?;
+    let (lo, hi) = (g.source(x.dtype, vec![], vec![])?, g.source(x.dtype, vec![], vec![])?);
+    Some(Plan::moves(Elementwise::Clamp, vec![x, lo, hi]))
+}
+
+fn convert(g: &mut Gen<'_>) -> Option<Plan> {
+    let x = g.pick(|_| true)?;
+    let free = steady(g, &x);
+    let to = g.dtype(|d| d != x.dtype && (free || d.is_float() && d.bits() >= 16))?;
+    let saturate = g.rng.chance(50);
+    // Integers may be large, and become floats of that size.
+    let (_, most) = x.dtype.int_range().unwrap_or((0, 0));
+    let bound = if x.dtype.is_float() { x.bound } else { most as f64 };
+    Some(Plan { op: Elementwise::Convert { to, saturate }.into(), operands: vec![x], exact: true, bound })
+}
+
+fn shuffled(g: &mut Gen<'_>, n: usize) -> Vec<usize> {
+    let mut list: Vec<usize> = (0..n).collect();
+    for i in (1..n).rev() {
+        list.swap(i, g.rng.below(i + 1));
+    }
+    list
+}
+
+fn axes(g: &mut Gen<'_>, rank: usize) -> Vec<usize> {
+    (0..rank).filter(|_| g.rng.chance(50)).collect()
+}
+
+fn transpose(g: &mut Gen<'_>) -> Option<Plan> {
+    let x = g.pick(|k| k.dims.len() >= 2)?;
+    let perm = shuffled(g, x.dims.len());
+    Some(Plan::moves(Transpose { perm }, vec![x]))
+}
+
+fn reverse(g: &mut Gen<'_>) -> Option<Plan> {
+    let x = g.pick(|k| !k.dims.is_empty())?;
+    let axes = axes(g, x.dims.len());
+    Some(Plan::moves(Reverse { axes }, vec![x]))
+}
+
+fn slice(g: &mut Gen<'_>) -> Option<Plan> {
+    let x = g.pick(|k| !k.dims.is_empty())?;
+    let (mut starts, mut limits, mut strides) = (Vec::new(), Vec::new(), Vec::new());
+    for (d, &n) in x.dims.iter().zip(&x.sizes) {
+        let stride = [1, 1, 2, 3, -1, -2][g.rng.below(6)];
+        let (start, limit) = match (stride, g.rng.below(3)) {
+            (1.., 0) => (Dim::ZERO, d.clone()),
+            (1.., _) => {
+                let start = g.rng.below(n + 1);
+                (Dim::from(start), Dim::from(start + g.rng.below(n + 1 - start)))
+            }
+            (_, 0) => (d.clone() - 1, Dim::from(-1)),
+            _ if n == 0 => (Dim::from(-1), Dim::from(-1)),
+            _ => {
+                let start = g.rng.below(n);
+                (Dim::from(start), Dim::from(g.rng.below(start + 1)) - 1)
+            }
+        };
+        starts.push(start);
+        limits.push(limit);
+        strides.push(stride);
+    }
+    Some(Plan::moves(Slice { starts, limits, strides }, vec![x]))
+}
+
+fn plain(d: &Dim, n: usize) -> Dim {
+    if d.as_symbol().is_some() { d.clone() } else { Dim::from(n) }
+}
+
+fn concat(g: &mut Gen<'_>) -> Option<Plan> {
+    let x = g.pick(|k| !k.dims.is_empty())?;
+    let axis = g.rng.below(x.dims.len());
+    let mut operands = vec![x.clone()];
+    for _ in 0..1 + g.rng.below(2) {
+        let mut dims: Vec<Dim> = x.dims.iter().zip(&x.sizes).map(|(d, &n)| plain(d, n)).collect();
+        let mut sizes = x.sizes.clone();
+        sizes[axis] = g.rng.below(4);
+        dims[axis] = Dim::from(sizes[axis]);
+        let y = g.source(x.dtype, dims, sizes)?;
+        operands.insert(g.rng.below(operands.len() + 1), y);
+    }
+    Some(Plan::moves(Concat { axis }, operands))
+}
+
+fn pad(g: &mut Gen<'_>) -> Option<Plan> {
+    let x = g.pick(|k| !k.dims.is_empty())?;
+    let value = g.source(x.dtype, vec![], vec![])?;
+    let mut ends = |n: usize| Dim::from(g.rng.below(5) as i64 - i64::from(n >= 4) * 2);
+    let low = x.sizes.iter().map(|&n| ends(n)).collect();
+    let high = x.sizes.iter().map(|&n| ends(n)).collect();
+    Some(Plan::moves(Pad { low, high, mode: PadMode::Constant }, vec![x, value]))
+}
+
+fn broadcast_to(g: &mut Gen<'_>) -> Option<Plan> {
+    let x = g.pick(|_| true)?;
+    let mut dims: Vec<Dim> = (0..g.rng.below(2)).map(|_| Dim::from(2)).collect();
+    for (d, &n) in x.dims.iter().zip(&x.sizes) {
+        dims.push(if n == 1 { Dim::from(g.rng.below(6)) } else { d.clone() });
+    }
+    Some(Plan::moves(BroadcastTo { dims }, vec![x]))
+}
+
+fn reshape(g: &mut Gen<'_>) -> Option<Plan> {
+    let x = g.pick(|_| true)?;
+    let mut dims = x.dims.clone();
+    match g.rng.below(4) {
+        0 => dims = vec![Dim::product(dims)],
+        1 => dims.insert(g.rng.below(dims.len() + 1), Dim::ONE),
+        2 if dims.len() >= 2 => {
+            let i = g.rng.below(dims.len() - 1);
+            let d = dims.remove(i + 1);
+            dims[i] = dims[i].clone() * d;
+        }
+        _ => {
+            let i = dims.iter().position(|d| d.as_const().is_some_and(|n| n > 2 && n % 2 == 0))?;
+            dims[i] = dims[i].floor_div(Dim::from(2));
+            dims.insert(i + g.rng.below(2), Dim::from(2));
+        }
+    }
+    Some(Plan::moves(Reshape { dims }, vec![x]))
+}
+
+fn reduce(g: &mut Gen<'_>) -> Option<Plan> {
+    let tame = g.options.tame;
+    let x = g.pick(|k| !k.dims.is_empty()).filter(|k| computes(g, k))?;
+    let fits = |k: &&ReduceKind| k.takes(x.dtype) && !(tame && x.dtype.is_float() && **k == ReduceKind::Prod);
+    let list: Vec<ReduceKind> = ReduceKind::ALL.iter().filter(fits).copied().collect();
+    let kind = *g.rng.pick(&list)?;
+    let axes = axes(g, x.dims.len());
+    let n: usize = axes.iter().map(|&a| x.sizes[a]).product();
+    let sums = matches!(kind, ReduceKind::Sum | ReduceKind::Prod);
+    // No elements reduce to ±∞, which is exact and harmless until it is multiplied or subtracted.
+    if tame && !sums && n == 0 && x.dtype.is_float() {
+        return None;
+    }
+    let exact = !sums || !x.dtype.is_float() && !x.dtype.is_complex();
+    let bound = if sums { x.bound * n as f64 } else { x.bound };
+    let keep_dims = g.rng.chance(50);
+    Some(Plan { op: Reduce { kind, axes, keep_dims }.into(), operands: vec![x], exact, bound })
+}
+
+fn gather(g: &mut Gen<'_>) -> Option<Plan> {
+    let x = g.pick(|k| k.sizes.iter().any(|&n| n > 0))?;
+    let list: Vec<usize> = (0..x.sizes.len()).filter(|&a| x.sizes[a] > 0).collect();
+    let axis = *g.rng.pick(&list)?;
+    let n = x.sizes[axis];
+    let dims: Vec<usize> = (0..g.rng.below(3)).map(|_| g.rng.below(4)).collect();
+    let picks: Vec<i64> = (0..dims.iter().product::<usize>()).map(|_| g.rng.below(2 * n) as i64 - n as i64).collect();
+    let indices = g.source_of(dims.iter().map(|&d| Dim::from(d)).collect(), Tensor::from_slice(&dims, &picks).ok()?)?;
+    Some(Plan::moves(Gather { axis }, vec![x, indices]))
+}
+
+fn dot_general(g: &mut Gen<'_>) -> Option<Plan> {
+    let x = g.pick(|k| !k.dims.is_empty() && (k.dtype.is_float() || k.dtype.is_int())).filter(|k| computes(g, k))?;
+    let order = shuffled(g, x.dims.len());
+    let contract = order[0];
+    let batch: Vec<usize> = order[1..].iter().copied().filter(|_| g.rng.chance(40)).collect();
+    let (mut dims, mut sizes) = (Vec::new(), Vec::new());
+    for &a in batch.iter().chain([&contract]) {
+        dims.push(plain(&x.dims[a], x.sizes[a]));
+        sizes.push(x.sizes[a]);
+    }
+    for _ in 0..g.rng.below(3) {
+        sizes.push([1, 2, 3, 8, 17][g.rng.below(5)]);
+        dims.push(Dim::from(sizes[sizes.len() - 1]));
+    }
+    let y = g.source(x.dtype, dims, sizes)?;
+    let rhs_batch: Vec<usize> = (0..batch.len()).collect();
+    let bound = x.bound * BOUND * x.sizes[contract] as f64;
+    let exact = !x.dtype.is_float();
+    let op = DotGeneral {
+        rhs_contract: vec![batch.len()],
+        lhs_batch: batch,
+        rhs_batch,
+        lhs_contract: vec![contract],
+        accumulate: None,
+    };
+    Some(Plan { op: op.into(), operands: vec![x, y], exact, bound })
+}
+
+fn softmax(g: &mut Gen<'_>) -> Option<Plan> {
+    let x = g.pick(|k| !k.dims.is_empty() && k.dtype.is_float()).filter(|k| computes(g, k))?;
+    let axis = g.rng.below(x.dims.len());
+    let log = g.rng.chance(30);
+    let bound = if log { 2.0 * x.bound + 10.0 } else { 1.0 };
+    Some(Plan { op: Softmax { axis, log }.into(), operands: vec![x], exact: false, bound })
+}
+
+fn layer_norm(g: &mut Gen<'_>) -> Option<Plan> {
+    let x = g.pick(|k| !k.dims.is_empty() && k.dtype.is_float()).filter(|k| computes(g, k))?;
+    let last = x.dims.len() - 1;
+    let (dim, n) = (plain(&x.dims[last], x.sizes[last]), x.sizes[last]);
+    let (has_scale, has_bias) = (g.rng.chance(60), g.rng.chance(40));
+    let mut operands = vec![x.clone()];
+    for _ in 0..usize::from(has_scale) + usize::from(has_bias) {
+        operands.push(g.source(x.dtype, vec![dim.clone()], vec![n])?);
+    }
+    // A large epsilon keeps the norm of a row of equal elements from blowing up its rounding errors.
+    let eps = FloatBits::new(if g.options.tame { 0.25 } else { 1e-5 });
+    let bound = BOUND * (1.0 + (n as f64).sqrt()) + union(&operands[1..]);
+    Some(Plan { op: LayerNorm { axes: vec![last], eps, has_scale, has_bias }.into(), operands, exact: false, bound })
+}
+
+fn iota(g: &mut Gen<'_>) -> Option<Plan> {
+    let dtype = g.dtype(|d| d != DType::Bool)?;
+    let dims: Vec<Dim> = (0..1 + g.rng.below(3)).map(|_| Dim::from([0, 1, 3, 8][g.rng.below(4)])).collect();
+    let axis = g.rng.below(dims.len());
+    Some(Plan { op: Iota { dtype, dims, axis }.into(), operands: vec![], exact: true, bound: 8.0 })
+}
+
+fn shape_of(g: &mut Gen<'_>) -> Option<Plan> {
+    let x = g.pick(|_| true)?;
+    Some(Plan { op: ShapeOf {}.into(), operands: vec![Known { exact: true, ..x }], exact: true, bound: 0.0 })
+}
