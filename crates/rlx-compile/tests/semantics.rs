@@ -349,3 +349,65 @@ fn graphs_of_literals_fold_to_the_same_bits() {
     }
     assert!(folds > 1000, "only {folds} nodes were folded");
 }
+
+/// Numbers that composites are made for: of moderate size; parameters positive, as variances are; no row of a mask hides every key.
+fn moderate(rng: &mut Rng, dtype: DType, dims: &[usize], positive: bool) -> Tensor {
+    let n: usize = dims.iter().product();
+    let elements = if dtype.is_float() {
+        let shift = if positive { 0.1 } else { -2.0 };
+        Elements::Float((0..n).map(|_| rng.below(1 << 20) as f64 / f64::from(1 << 18) + shift).collect())
+    } else {
+        let row = dims.last().copied().unwrap_or(1);
+        Elements::Int((0..n).map(|i| i128::from(i % row.max(1) == 0 || rng.below(2) == 0)).collect())
+    };
+    Tensor::from_elements(dtype, dims, &elements).unwrap()
+}
+
+#[test]
+fn recognised_composites_agree_with_what_they_replace() {
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/filetests/recognise");
+    let mut cases = 0;
+    for file in std::fs::read_dir(dir).unwrap() {
+        let path = file.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        for (number, case) in text.split("// ----").enumerate() {
+            let input = case.split("// expect:").next().unwrap();
+            let module = rlx_ir::text::parse_module(input).unwrap();
+            let g = &module.main;
+            let binding: rlx_ir::DimBinding = [("n", 3), ("b", 2), ("h", 3), ("s", 5), ("t", 7)]
+                .map(|(s, v)| (rlx_ir::Symbol::new(s), v))
+                .into_iter()
+                .collect();
+            let mut rng = Rng::new(number as u64 + 5);
+            let sizes = |v: ValueId| -> Vec<usize> {
+                let shape = &g.tensor_type(v).unwrap().shape;
+                shape.eval(&binding).unwrap().into_iter().map(|d| d as usize).collect()
+            };
+            let mut start = EvalInputs::default();
+            for &v in g.inputs() {
+                let dtype = g.tensor_type(v).unwrap().dtype;
+                start.inputs.push(moderate(&mut rng, dtype, &sizes(v), false).into());
+            }
+            for p in g.params() {
+                start.params.insert(p.name.to_string(), moderate(&mut rng, DType::F32, &sizes(p.value), true));
+            }
+            let before = evaluate(&module, &start, EvalOptions { f64_accumulate: true }).unwrap();
+            let mut m = module.clone();
+            for pass in ["recognise", "canonicalise", "cse", "dce"] {
+                m = run_pass(pass, &m, None, &CompileOptions::default()).unwrap().0;
+            }
+            let after = evaluate(&m, &start, EvalOptions { f64_accumulate: true }).unwrap();
+            for (a, b) in before.outputs.iter().zip(&after.outputs) {
+                let (a, b) = (a.as_tensor().unwrap(), b.as_tensor().unwrap());
+                assert_eq!((a.dtype(), a.dims()), (b.dtype(), b.dims()));
+                let (x, y) = (a.elements().to_f64().unwrap(), b.elements().to_f64().unwrap());
+                for (x, y) in x.iter().zip(&y) {
+                    let close = (x - y).abs() <= 1e-5 + 1e-4 * x.abs();
+                    assert!(close, "{}, case {}: {x} became {y}\n{module}\n{m}", path.display(), number + 1);
+                }
+            }
+            cases += 1;
+        }
+    }
+    assert!(cases > 40, "only {cases} cases");
+}

@@ -1,7 +1,9 @@
-//! Nodes with nested graphs: what is known of captures is carried inside, and a branch whose condition is known is taken.
+//! Nodes with nested graphs: what is known of captures is carried inside, a branch whose condition is known is taken, and a loop that
+//! runs never or once is no loop.
 
+use rlx_ir::ops::control::Loop;
 use rlx_ir::ops::{Control, ShapeOp};
-use rlx_ir::{Dim, Graph, IrError, Node, Op, Symbol, Type, ValueId};
+use rlx_ir::{Dim, Graph, IrError, Node, Op, Symbol, Tensor, Type, ValueId};
 
 use super::super::bind_dims::{Substitution, substitute, substitute_op};
 use super::super::regions;
@@ -13,12 +15,13 @@ const LIMIT_BYTES: usize = 1 << 10;
 /// Rebuilds a node with regions.
 pub fn visit(c: &mut Canon<'_, '_>, node: &Node) -> Result<(), IrError> {
     let operands = c.rw.operands(node)?;
-    if let Op::Control(Control::If(_)) = &node.op
-        && let Some(taken) = condition(c, &operands)
-        && let Some(branch) = node.regions.get(usize::from(!taken))
-    {
-        c.cx.count("known branch");
-        let results = inline(c, branch, operands.get(1..).unwrap_or(&[]))?;
+    let straight = match &node.op {
+        Op::Control(Control::If(_)) => known_branch(c, node, &operands)?,
+        Op::Control(Control::Loop(l)) => known_loop(c, node, l, &operands)?,
+        _ => None,
+    };
+    if let Some(results) = straight {
+        c.cx.count("known branch or loop");
         for (&old, &new) in node.results.iter().zip(&results) {
             let (was, is) = (c.rw.old().ty(old).clone(), c.g().ty(new).clone());
             resolve(&was, &is, &node.op.def().defines(), &mut c.gone);
@@ -41,10 +44,55 @@ pub fn visit(c: &mut Canon<'_, '_>, node: &Node) -> Result<(), IrError> {
     c.rw.replace(node, &results)
 }
 
-fn condition(c: &Canon<'_, '_>, operands: &[ValueId]) -> Option<bool> {
-    let &cond = operands.first()?;
-    match c.g().elems(cond) {
-        Some([d]) => d.as_const().map(|v| v != 0),
+/// The results of a branch whose condition is known.
+fn known_branch(c: &mut Canon<'_, '_>, node: &Node, operands: &[ValueId]) -> Result<Option<Vec<ValueId>>, IrError> {
+    let Some((&cond, captures)) = operands.split_first() else { return Ok(None) };
+    let taken = known_number(c, cond).map(|n| n != 0);
+    match taken.and_then(|taken| node.regions.get(usize::from(!taken))) {
+        Some(branch) => inline(c, branch, captures).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// The results of a loop that is known to run never or once.
+fn known_loop(
+    c: &mut Canon<'_, '_>,
+    node: &Node,
+    l: &Loop,
+    operands: &[ValueId],
+) -> Result<Option<Vec<ValueId>>, IrError> {
+    let first = usize::from(l.has_trip_count) + usize::from(l.has_cond);
+    let trips = operands.first().filter(|_| l.has_trip_count).and_then(|&v| known_number(c, v));
+    let cond = match operands.get(first.saturating_sub(1)).filter(|_| l.has_cond) {
+        Some(&v) => known_number(c, v).map(|n| n != 0),
+        None => Some(true),
+    };
+    let (Some(carried), Some(body)) = (operands.get(first..first + l.carried), node.regions.first()) else {
+        return Ok(None);
+    };
+    let never = cond == Some(false) || trips.is_some_and(|n| n <= 0);
+    if never && l.scans == 0 {
+        return Ok(Some(carried.to_vec()));
+    }
+    if trips != Some(1) || cond != Some(true) {
+        return Ok(None);
+    }
+    let iteration = c.rw.b.constant(Tensor::scalar(0i64))?;
+    let going = Tensor::from_bools(&[], &[true]).map_err(|e| IrError::Eval(e.to_string()))?;
+    let going = c.rw.b.constant(going)?;
+    let args: Vec<ValueId> = [iteration, going].into_iter().chain(operands[first..].iter().copied()).collect();
+    let mut results = inline(c, body, &args)?.split_off(1);
+    for scan in results.iter_mut().skip(l.carried) {
+        let dims = [Dim::ONE].into_iter().chain(c.rw.b.shape(*scan)?.into_dims());
+        *scan = c.rw.b.reshape(*scan, dims)?;
+    }
+    Ok(Some(results))
+}
+
+/// The number that a scalar is known to be.
+fn known_number(c: &Canon<'_, '_>, v: ValueId) -> Option<i64> {
+    match c.g().elems(v) {
+        Some([d]) => d.as_const(),
         _ => None,
     }
 }

@@ -8,7 +8,7 @@ use rlx_ir::ops::elementwise::{Binary, Elementwise, Unary};
 use rlx_ir::ops::neural::{Attention, AttnLayout, MaskKind, Softmax};
 use rlx_ir::ops::shape::{Reshape, Transpose};
 use rlx_ir::ops::{Contraction, Neural, ShapeOp};
-use rlx_ir::{Dim, IrError, Op, Shape, ValueId};
+use rlx_ir::{Dim, IrError, Op, ValueId};
 
 use super::look::Look;
 use super::mask::{self, Part};
@@ -23,15 +23,19 @@ struct Scores {
     scale: f64,
     cap: Option<f64>,
     masks: Vec<Part>,
+    /// Batch and heads, where scores of rank 3 were seen as scores of rank 4 for a mask.
+    heads: Option<[Dim; 2]>,
 }
 
-/// A product over batch and head axes `[0, 1]` of rank-4 operands: the operands, and the contracted axis of the right one.
+/// A product over batch and head axes (`[0, 1]`, or `[0]` for both in one): the operands, and the axis of the right one that is
+/// contracted, counted from the last.
 fn head_product(l: Look<'_>, v: ValueId) -> Option<(ValueId, ValueId, usize)> {
     let (Op::Contraction(Contraction::DotGeneral(d)), &[a, b]) = l.op(v)? else { return None };
-    let ranks = [l.shape(a)?.rank(), l.shape(b)?.rank()];
+    let (rank, other) = (l.shape(a)?.rank(), l.shape(b)?.rank());
     let &[contracted] = &d.rhs_contract[..] else { return None };
-    let heads = d.lhs_batch == [0, 1] && d.rhs_batch == [0, 1] && d.lhs_contract == [3];
-    (ranks == [4, 4] && heads && d.accumulate.is_none()).then_some((a, b, contracted))
+    let batch: Vec<usize> = (0..rank.checked_sub(2)?).collect();
+    let heads = d.lhs_batch == batch && d.rhs_batch == batch && d.lhs_contract == [rank - 1];
+    (matches!(rank, 3 | 4) && other == rank && heads && d.accumulate.is_none()).then_some((a, b, rank - 1 - contracted))
 }
 
 /// The way from the softmax down to the product; `scale` multiplies all that follows.
@@ -40,8 +44,19 @@ fn scores(l: Look<'_>, v: ValueId, scale: f64, depth: usize) -> Option<Scores> {
         return None;
     }
     if let Some((q, k, contracted)) = head_product(l, v) {
-        let k_features_last = contracted == 3;
-        return Some(Scores { q, k, k_features_last, scale, cap: None, masks: Vec::new() });
+        let k_features_last = contracted == 0;
+        return Some(Scores { q, k, k_features_last, scale, cap: None, masks: Vec::new(), heads: None });
+    }
+    if let (Op::ShapeOp(ShapeOp::Reshape(_)), &[x]) = l.op(v)? {
+        return match (l.shape(x)?.dims(), l.shape(v)?.dims()) {
+            // From and to [batch·heads, s, t], where the mask is added to [batch, heads, s, t].
+            ([b, h, from @ ..], [_, to @ ..]) | ([_, from @ ..], [b, h, to @ ..]) if from.len() == 2 && from == to => {
+                let inner = scores(l, x, scale, depth + 1)?;
+                let heads = [b.clone(), h.clone()];
+                inner.heads.as_ref().is_none_or(|h| *h == heads).then_some(Scores { heads: Some(heads), ..inner })
+            }
+            _ => None,
+        };
     }
     if let Some((x, c)) = l.scaled(v) {
         // cap·tanh(x/cap)
@@ -77,7 +92,7 @@ fn scores(l: Look<'_>, v: ValueId, scale: f64, depth: usize) -> Option<Scores> {
 /// The softmax over keys, also where rows of NaN (no key at all) are replaced by zeros.
 fn probabilities(l: Look<'_>, v: ValueId) -> Option<ValueId> {
     match l.op(v)? {
-        (Op::Neural(Neural::Softmax(Softmax { axis: 3, log: false })), &[s]) => Some(s),
+        (Op::Neural(Neural::Softmax(Softmax { axis, log: false })), &[s]) if *axis + 1 == l.shape(v)?.rank() => Some(s),
         (Op::Elementwise(Elementwise::Select), &[cond, zero, p]) => {
             let cleaned = l.unary(cond, Unary::IsNan) == Some(p) && l.number(zero) == Some(0.0);
             if cleaned { probabilities(l, p) } else { None }
@@ -86,38 +101,55 @@ fn probabilities(l: Look<'_>, v: ValueId) -> Option<ValueId> {
     }
 }
 
+/// The rule.
 pub fn attention(r: &mut Recogniser<'_>, v: ValueId) -> Found {
     let l = r.look();
-    let Some((p, values, 2)) = head_product(l, v) else { return Ok(None) };
+    let Some((p, values, 1)) = head_product(l, v) else { return Ok(None) };
     let Some(s) = probabilities(l, p).and_then(|s| scores(l, s, 1.0, 0)) else { return Ok(None) };
-    let (Some(dims), Some(width)) = (l.shape(p).map(|s| s.to_vec()), l.shape(values).map(|s| s.to_vec())) else {
-        return Ok(None);
-    };
+    let (Some(dims), Some(result)) = (l.shape(p).map(|s| s.to_vec()), l.shape(v).cloned()) else { return Ok(None) };
     let (q, a) = unscaled(r, s.q)?;
     let (k, b) = unscaled(r, s.k)?;
-    let k = if s.k_features_last { k } else { transposed(r, k, &[0, 1, 3, 2])? };
-    let scale = s.scale * a * b;
+    let k = if s.k_features_last { k } else { transposed(r, k)? };
+    // Batch and heads as two axes, whatever they were.
+    let (dims, [q, k, values]) = match &dims[..] {
+        [all, from, to] => {
+            let [b, h] = s.heads.unwrap_or([all.clone(), Dim::ONE]);
+            let four = [b, h, from.clone(), to.clone()];
+            let values = [q, k, values].map(|v| split_heads(r, v, &four[..2]));
+            let [q, k, v] = values;
+            (four.to_vec(), [q?, k?, v?])
+        }
+        _ => (dims, [q, k, values]),
+    };
     let (k, values) = match (ungrouped(r, k)?, ungrouped(r, values)?) {
         (Some(k), Some(v)) => (k, v),
         _ => (k, values),
     };
     let Some(mask) = mask::combined(r, s.masks, &dims, q)? else { return Ok(None) };
-    let kind = mask.operand.map_or(MaskKind::None, |(_, kind)| kind);
     let op = Attention {
         causal: mask.causal,
         softcap: s.cap.map(Into::into),
-        mask: kind,
-        ..Attention::new(AttnLayout::Bhsd, scale)
+        mask: mask.operand.map_or(MaskKind::None, |(_, kind)| kind),
+        ..Attention::new(AttnLayout::Bhsd, s.scale * a * b)
     };
-    let (op, operands) = match swapped(r, [q, k, values]) {
+    let (op, [q, k, values]) = match swapped(r, [q, k, values]) {
         Some(operands) => (Attention { layout: AttnLayout::Bshd, ..op }, operands),
         None => (op, [q, k, values]),
     };
     let layout = op.layout;
-    let result = r.rw.b.attention(op, operands[0], operands[1], operands[2], mask.operand.map(|(m, _)| m))?;
-    let result = if layout == AttnLayout::Bshd { r.rw.b.transpose(result, &[0, 2, 1, 3])? } else { result };
-    let want: Shape = dims[..3].iter().chain(&width[3..]).cloned().collect();
-    Ok((r.look().shape(result) == Some(&want)).then_some(result))
+    let made = r.rw.b.attention(op, q, k, values, mask.operand.map(|(m, _)| m))?;
+    let made = if layout == AttnLayout::Bshd { r.rw.b.transpose(made, &[0, 2, 1, 3])? } else { made };
+    if result.rank() == 3 { r.rw.b.reshape(made, result.into_dims()).map(Some) } else { Ok(Some(made)) }
+}
+
+/// `[batch·heads, s, d]` as `[batch, heads, s, d]`.
+fn split_heads(r: &mut Recogniser<'_>, v: ValueId, heads: &[Dim]) -> Result<ValueId, IrError> {
+    let shape = r.rw.b.shape(v)?;
+    let to: Vec<Dim> = heads.iter().chain(shape.iter().skip(1)).cloned().collect();
+    match r.look().op(v) {
+        Some((Op::ShapeOp(ShapeOp::Reshape(_)), &[x])) if r.look().shape(x).is_some_and(|s| s.dims() == to) => Ok(x),
+        _ => r.rw.b.reshape(v, to),
+    }
 }
 
 /// A value without a literal factor that was multiplied in before transposes and reshapes, and the factor.
@@ -139,19 +171,17 @@ fn unscaled(r: &mut Recogniser<'_>, v: ValueId) -> Result<(ValueId, f64), IrErro
     }
 }
 
-/// A transpose, merged with the one that makes its operand.
-fn transposed(r: &mut Recogniser<'_>, v: ValueId, perm: &[usize]) -> Result<ValueId, IrError> {
-    let inner = match r.look().op(v) {
-        Some((Op::ShapeOp(ShapeOp::Transpose(Transpose { perm })), &[x])) => Some((x, perm.clone())),
-        _ => None,
+/// The last two axes swapped, merged with the transpose that makes the value.
+fn transposed(r: &mut Recogniser<'_>, v: ValueId) -> Result<ValueId, IrError> {
+    let (x, mut perm) = match r.look().op(v) {
+        Some((Op::ShapeOp(ShapeOp::Transpose(Transpose { perm })), &[x])) => (x, perm.clone()),
+        _ => (v, (0..r.rw.b.shape(v)?.rank()).collect()),
     };
-    match inner {
-        Some((x, first)) => {
-            let merged: Vec<usize> = perm.iter().filter_map(|&a| first.get(a).copied()).collect();
-            if merged.iter().copied().eq(0..merged.len()) { Ok(x) } else { r.rw.b.transpose(x, &merged) }
-        }
-        None => r.rw.b.transpose(v, perm),
+    let n = perm.len();
+    if n >= 2 {
+        perm.swap(n - 2, n - 1);
     }
+    if perm.iter().copied().eq(0..n) { Ok(x) } else { r.rw.b.transpose(x, &perm) }
 }
 
 /// The keys or values `[b, g, t, d]` that were repeated to `[b, g·n, t, d]`.

@@ -68,7 +68,7 @@ pub fn combined(
                     None => (cond, keep),
                 };
                 let parts = l.binary(cond, if keep { Binary::And } else { Binary::Or });
-                if is_causal(l, cond, keep, dims, 0) {
+                if hides(hidden, dims) && is_causal(l, cond, keep, dims, 0) {
                     causal = true;
                 } else if let Some((a, b)) = parts {
                     todo.extend([a, b].map(|cond| Part::Select { cond, keep, hidden }));
@@ -124,14 +124,16 @@ pub fn combined(
 
 /// True if adding the value hides just what comes after a query's position.
 fn adds_causality(l: Look<'_>, v: ValueId, scale: f64, dims: &[Dim]) -> bool {
-    let low = |x: f64| x * scale <= LOW;
+    let low = |x: f64| hides(x * scale, dims);
     match l.op(v) {
+        Some((Op::ShapeOp(ShapeOp::Reshape(_)), &[x])) if same_table(l, x, v) => adds_causality(l, x, scale, dims),
+        Some((Op::ShapeOp(ShapeOp::BroadcastTo(_)), &[x])) => adds_causality(l, x, scale, dims),
         Some((Op::Elementwise(Elementwise::Select), &[cond, a, b])) => {
             let (Some(a), Some(b)) = (l.number(a), l.number(b)) else { return false };
             (a == 0.0 && low(b) && is_causal(l, cond, true, dims, 0))
                 || (b == 0.0 && low(a) && is_causal(l, cond, false, dims, 0))
         }
-        Some((Op::ShapeOp(ShapeOp::Constant(_) | ShapeOp::Reshape(_)), _)) => table(l, v, dims, |e, i| match e {
+        Some((Op::ShapeOp(ShapeOp::Constant(_)), _)) => table(l, v, dims, |e, i| match e {
             Elements::Float(v) => v.get(i).and_then(|&x| if x == 0.0 { Some(true) } else { low(x).then_some(false) }),
             _ => None,
         }),
@@ -148,20 +150,27 @@ fn is_causal(l: Look<'_>, cond: ValueId, keep: bool, dims: &[Dim], depth: usize)
         (Op::ShapeOp(ShapeOp::Constant(_)), _) => {
             table(l, cond, dims, |e, i| e.ints()?.get(i).map(|&x| (x != 0) == keep))
         }
-        (Op::ShapeOp(ShapeOp::Reshape(_)), &[c]) => {
-            // Only axes of 1 before the last two may come and go.
-            let same = matches!((l.shape(c), l.shape(cond)), (Some(a), Some(b)) if last_two(a) == last_two(b));
-            same && is_causal(l, c, keep, dims, depth + 1)
-        }
+        (Op::ShapeOp(ShapeOp::Reshape(_)), &[c]) => same_table(l, c, cond) && is_causal(l, c, keep, dims, depth + 1),
         (Op::Elementwise(Elementwise::Compare(c)), &[a, b]) => compares_positions(l, *c, a, b, keep, dims),
         _ => false,
     }
 }
 
-fn last_two(s: &[Dim]) -> (Option<(&Dim, &Dim)>, bool) {
-    let n = s.len();
-    let two = if n >= 2 { s.get(n - 2).zip(s.get(n - 1)) } else { None };
-    (two, s.iter().rev().skip(2).all(|d| *d == Dim::ONE))
+/// True if a number hides keys for good. Beside a finite one, a query that sees no key at all would see all of them alike, so there must be
+/// none: no more queries than keys.
+fn hides(hidden: f64, dims: &[Dim]) -> bool {
+    let [.., s, t] = dims else { return false };
+    hidden == f64::NEG_INFINITY || (hidden <= LOW && s.known_le(t) == Some(true))
+}
+
+/// True if one value is the other but for axes of 1 before the last two.
+fn same_table(l: Look<'_>, a: ValueId, b: ValueId) -> bool {
+    let parts = |v: ValueId| {
+        let s = l.shape(v)?;
+        let (outer, inner) = s.split_at(s.rank().checked_sub(2)?);
+        outer.iter().all(|d| *d == Dim::ONE).then_some(inner)
+    };
+    parts(a).is_some() && parts(a) == parts(b)
 }
 
 /// True if `a op b` compares positions of keys and queries so that just keys up to the query's position are kept.
@@ -221,14 +230,7 @@ fn position(l: Look<'_>, v: ValueId, depth: usize) -> Option<(usize, Dim)> {
 }
 
 /// True if a literal, read by `keeps`, keeps just keys up to each query's position.
-fn table(l: Look<'_>, mut v: ValueId, dims: &[Dim], keeps: impl Fn(&Elements, usize) -> Option<bool>) -> bool {
-    while let Some((Op::ShapeOp(ShapeOp::Reshape(_)), &[x])) = l.op(v) {
-        let same = matches!((l.shape(x), l.shape(v)), (Some(a), Some(b)) if last_two(a) == last_two(b));
-        if !same {
-            return false;
-        }
-        v = x;
-    }
+fn table(l: Look<'_>, v: ValueId, dims: &[Dim], keeps: impl Fn(&Elements, usize) -> Option<bool>) -> bool {
     let ([.., s, t], Some(value)) = (dims, l.g.as_constant(v)) else { return false };
     let (&[.., rows, columns], Some(s), Some(t)) = (value.dims(), s.as_const(), t.as_const()) else { return false };
     if (rows as i64, columns as i64) != (s, t) || value.numel() != rows * columns || value.numel() == 0 {
