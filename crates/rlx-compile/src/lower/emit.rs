@@ -14,7 +14,7 @@ use crate::options::CompileOptions;
 use crate::remark::RemarkKind;
 use crate::target::Claims;
 
-use super::groups::{Arg, GroupId, GroupKind};
+use super::groups::{Arg, Group, GroupId, GroupKind};
 use super::place::{Place, Target};
 use super::planner::Planner;
 use super::program::Program;
@@ -36,6 +36,8 @@ pub(super) struct Emitter<'a> {
     pub(super) met: HashSet<RootId>,
     pub(super) output_buffers: Vec<Option<BufId>>,
     pub(super) state_buffers: Vec<Option<BufId>>,
+    /// Groups whose results are written to split axes, and how.
+    pub(super) splits: HashMap<GroupId, Vec<Vec<Dim>>>,
     /// Kernels with the symbols that they define.
     pub defines: Vec<(u32, Vec<Symbol>)>,
     copies: HashMap<Val, BufId>,
@@ -63,6 +65,7 @@ impl<'a> Emitter<'a> {
             met: HashSet::new(),
             output_buffers: vec![None; g.outputs().len()],
             state_buffers: vec![None; g.states().len()],
+            splits: HashMap::new(),
             defines: Vec::new(),
             copies: HashMap::new(),
             loc: Loc::none(),
@@ -261,6 +264,12 @@ impl<'a> Emitter<'a> {
         let kernel = MapKernel { space, reads: program.reads, program: program.scalar, writes: vec![write] };
         self.push(Kernel::Map(kernel));
         Ok(())
+    }
+
+    /// What the axes of a group's space are split into, if they are.
+    pub fn split_of(&self, group: &Group) -> Option<Vec<Vec<Dim>>> {
+        let item = group.items.first()?;
+        self.splits.get(&self.p.group_of(*item)).cloned()
     }
 
     /// Emits everything.

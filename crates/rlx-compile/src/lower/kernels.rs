@@ -34,17 +34,26 @@ impl Emitter<'_> {
         let [a, b] = args.as_slice() else { return Err(short(node)) };
         let DotGeneral { lhs_batch, rhs_batch, lhs_contract, rhs_contract, .. } = op;
         let (lhs_free, rhs_free) = (op.lhs_free(a.dims.len()), op.rhs_free(b.dims.len()));
+        // What each axis of the output space, and so of the operands, is split into.
+        let runs =
+            self.split_of(group).unwrap_or_else(|| group.space.iter().map(|d| vec![d.clone()]).collect::<Vec<_>>());
+        let (batch, rest) = runs.split_at_checked(lhs_batch.len()).ok_or_else(|| short(node))?;
+        let (m, n) = rest.split_at_checked(lhs_free.len()).ok_or_else(|| short(node))?;
+        let k: Vec<Vec<Dim>> = pick(&a.dims, lhs_contract).into_iter().map(|d| vec![d]).collect();
         let (lb, lw) = self.read(a)?;
         let (rb, rw) = self.read(b)?;
-        let lhs = self.access(lb, &lw, &[&lhs_batch[..], &lhs_free, lhs_contract].concat());
-        let rhs = self.access(rb, &rw, &[&rhs_batch[..], &rhs_free, rhs_contract].concat());
+        let lw = lw.picked(&[&lhs_batch[..], &lhs_free, lhs_contract].concat()).split(&[batch, m, &k].concat());
+        let rw = rw.picked(&[&rhs_batch[..], &rhs_free, rhs_contract].concat()).split(&[batch, n, &k].concat());
+        let all = |w: &Walk| (0..w.dims.len()).collect::<Vec<_>>();
+        let lhs = self.access(lb, &lw, &all(&lw));
+        let rhs = self.access(rb, &rw, &all(&rw));
         let epilogue = self.epilogue(group)?;
         let result = self.p.ty(self.p.result(node)?)?;
         let kernel = ContractKernel {
-            batch: self.dims(&pick(&a.dims, lhs_batch)),
-            m: self.dims(&pick(&a.dims, &lhs_free)),
-            n: self.dims(&pick(&b.dims, &rhs_free)),
-            k: self.dims(&pick(&a.dims, lhs_contract)),
+            batch: self.dims(&batch.concat()),
+            m: self.dims(&m.concat()),
+            n: self.dims(&n.concat()),
+            k: self.dims(&k.concat()),
             lhs,
             rhs,
             acc: accumulator(result.dtype),

@@ -8,14 +8,15 @@ use crate::error::CompileError;
 use crate::lir::{BufId, ParamPort, Port, StatePort, Storage};
 
 use super::emit::{Emitter, part};
+use super::groups::GroupKind;
 use super::roots::{RootId, Source};
-use super::views::{Step, Val, Walk};
+use super::views::{Step, Val, Walk, split_axes};
 
 /// Memory of a root.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub buffer: BufId,
-    /// Over the root's sizes.
+    /// Over the root's sizes, or over the axes that its kernel splits them into.
     pub walk: Walk,
 }
 
@@ -90,7 +91,7 @@ impl Emitter<'_> {
                         let Some(size) = v.dims.get(c.axis).cloned() else { continue };
                         let step = part(&dims, c.axis, &at, &size);
                         self.aim_part(&v, root, &dims, step, node);
-                        at = at + size;
+                        at += size;
                     }
                 }
                 Op::ShapeOp(ShapeOp::Pad(p)) if p.mode == PadMode::Constant => {
@@ -159,11 +160,33 @@ impl Emitter<'_> {
             }
             whole.steps.push(part);
         }
-        let steps = whole.pull_back(&v.steps).steps;
+        let steps = match self.split_for(v, dims, &whole) {
+            Some(steps) => steps,
+            None => whole.pull_back(&v.steps).steps,
+        };
         if let Some(slot) = self.targets.get_mut(v.root.index()) {
             *slot = Some(Target { base, steps });
         }
         true
+    }
+
+    /// Where memory can be seen as a root only with the root's axes split (a projection written as transposed heads): splits the axes of
+    /// its kernel, and gives the steps to them.
+    fn split_for(&mut self, v: &Val, dims: &[Dim], whole: &Val) -> Option<Vec<Step>> {
+        let (Step::Reshape { from, to }, rest) = v.steps.split_first()? else { return None };
+        let walk = |steps: &[Step]| Walk::dense(dims).steps(steps);
+        let root = self.p.root(v.root);
+        if root.uses != 1 || root.order.is_some() || walk(&whole.clone().pull_back(&v.steps).steps).is_some() {
+            return None;
+        }
+        let group = self.p.group_of(self.p.item_of(v.root)?);
+        let splits = matches!(self.p.groups[group.index()].kind, GroupKind::Map | GroupKind::Contract(_))
+            && !self.splits.contains_key(&group);
+        let runs = split_axes(from, to).filter(|_| splits && *from == root.dims)?;
+        let steps = whole.clone().pull_back(rest).steps;
+        walk(&steps)?;
+        self.splits.insert(group, runs);
+        Some(steps)
     }
 
     /// Order of execution of the kernel that writes a root.
@@ -297,7 +320,7 @@ impl Emitter<'_> {
             let Some(size) = v.dims.get(axis).cloned() else { continue };
             let step = part(&dims, axis, &at, &size);
             self.fill_part(&v, root, &place, step, false)?;
-            at = at + size;
+            at += size;
         }
         Ok(())
     }

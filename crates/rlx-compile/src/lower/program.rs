@@ -20,6 +20,8 @@ pub(super) struct Program {
     axes: Vec<usize>,
     /// How many of them, the first ones, are not reduced.
     outer: usize,
+    /// What the axes of the group's space are split into, if its result is written to split axes.
+    split: Option<Vec<Vec<Dim>>>,
     pub reads: Vec<Access>,
     pub scalar: ScalarProgram,
     values: HashMap<ItemId, u32>,
@@ -32,7 +34,30 @@ pub(super) fn convert(to: DType) -> ScalarOp {
 
 impl Program {
     pub fn new(axes: Vec<usize>, outer: usize) -> Self {
-        Program { axes, outer, reads: Vec::new(), scalar: ScalarProgram::default(), values: HashMap::new() }
+        Program {
+            axes,
+            outer,
+            split: None,
+            reads: Vec::new(),
+            scalar: ScalarProgram::default(),
+            values: HashMap::new(),
+        }
+    }
+
+    /// A program over all axes of a group's space, split or not.
+    fn over(e: &Emitter<'_>, group: &Group, axes: Option<Vec<usize>>) -> Self {
+        let split = e.split_of(group);
+        let rank = split.as_ref().map_or(group.space.len(), |runs| runs.iter().map(Vec::len).sum());
+        let axes = axes.filter(|a| split.is_none() && a.len() == rank).unwrap_or_else(|| (0..rank).collect());
+        Program { split, ..Program::new(axes, rank) }
+    }
+
+    /// A walk over the group's space as one over the kernel's axes.
+    fn fitted(&self, walk: Walk) -> Walk {
+        match &self.split {
+            Some(runs) if walk.dims.len() == runs.len() => walk.split(runs),
+            _ => walk,
+        }
     }
 
     /// The instruction that an argument is. Walks of values go over all axes, or over the outer ones alone.
@@ -66,6 +91,7 @@ impl Program {
                         walk.strides =
                             (0..root.dims.len()).map(|a| if a == *axis { Dim::ONE } else { Dim::ZERO }).collect();
                         if let Some(walk) = walk.steps(&v.steps) {
+                            let walk = self.fitted(walk);
                             return Ok(self.index(e, &walk, dtype));
                         }
                     }
@@ -135,6 +161,7 @@ impl Program {
                 walk = Walk::dense(&v.dims);
             }
         }
+        let walk = self.fitted(walk);
         let dtype = e.lir.buffer(buffer).dtype;
         let offset = e.dim(&walk.offset);
         let mut strides = Vec::with_capacity(self.axes.len());
@@ -176,7 +203,8 @@ impl Program {
             } else {
                 self.axes.clone()
             };
-            writes.push(e.access(place.buffer, &place.walk, &axes));
+            let walk = self.fitted(place.walk);
+            writes.push(e.access(place.buffer, &walk, &axes));
             self.scalar.results.push(v);
         }
         Ok(writes)
@@ -187,12 +215,11 @@ impl Emitter<'_> {
     pub(super) fn map(&mut self, group: &Group) -> Result<(), CompileError> {
         // The space is walked in the order in which the first result lies in memory.
         let first = group.items.iter().find_map(|i| self.p.items[i.index()].root.filter(|&r| self.p.root(r).uses > 0));
-        let axes = first
-            .and_then(|r| self.p.root(r).order.clone())
-            .unwrap_or_else(|| (0..group.space.len()).collect::<Vec<_>>());
-        let mut program = Program::new(axes.clone(), axes.len());
+        let order = first.and_then(|r| self.p.root(r).order.clone());
+        let mut program = Program::over(self, group, order);
         let writes = program.group(self, group)?;
-        let sizes: Vec<Dim> = axes.iter().filter_map(|&a| group.space.get(a).cloned()).collect();
+        let space = program.split.as_ref().map_or_else(|| group.space.clone(), |runs| runs.concat());
+        let sizes: Vec<Dim> = program.axes.iter().filter_map(|&a| space.get(a).cloned()).collect();
         let space = self.dims(&sizes);
         self.push(Kernel::Map(MapKernel { space, reads: program.reads, program: program.scalar, writes }));
         Ok(())
@@ -212,8 +239,7 @@ impl Emitter<'_> {
 
     /// The epilogue of a contraction over its output space.
     pub(super) fn epilogue(&mut self, group: &Group) -> Result<Epilogue, CompileError> {
-        let axes: Vec<usize> = (0..group.space.len()).collect();
-        let mut program = Program::new(axes, group.space.len());
+        let mut program = Program::over(self, group, None);
         let writes = program.group(self, group)?;
         Ok(Epilogue { reads: program.reads, program: program.scalar, writes })
     }

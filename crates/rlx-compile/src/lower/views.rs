@@ -200,7 +200,7 @@ impl Walk {
             Step::Slice { starts, steps, to } => {
                 let mut offset = self.offset.clone();
                 for (s, start) in self.strides.iter().zip(starts) {
-                    offset = offset + s * start;
+                    offset += s * start;
                 }
                 let strides = self.strides.iter().zip(steps).map(|(s, &k)| s * k).collect();
                 Walk { dims: to.clone(), offset, strides }
@@ -222,6 +222,43 @@ impl Walk {
     pub fn is_dense(&self) -> bool {
         let want = Walk { strides: row_major(&self.dims), ..self.clone() };
         self.normal_strides() == want.normal_strides()
+    }
+}
+
+/// How a reshape splits axes: for each old axis, the new ones that it becomes. `None` if it does anything else.
+pub(super) fn split_axes(from: &[Dim], to: &[Dim]) -> Option<Vec<Vec<Dim>>> {
+    let mut rest = to.iter();
+    let mut runs = Vec::with_capacity(from.len());
+    for d in from {
+        let mut run = vec![rest.next()?.clone()];
+        let mut product = run[0].clone();
+        while product != *d {
+            let next = rest.next()?;
+            product = &product * next;
+            run.push(next.clone());
+        }
+        runs.push(run);
+    }
+    rest.next().is_none().then_some(runs)
+}
+
+impl Walk {
+    /// The walk over some of its axes, in this order.
+    pub fn picked(&self, axes: &[usize]) -> Walk {
+        let pick = |v: &[Dim]| axes.iter().filter_map(|&a| v.get(a).cloned()).collect();
+        Walk { dims: pick(&self.dims), offset: self.offset.clone(), strides: pick(&self.strides) }
+    }
+
+    /// The same walk with its axes split; always possible.
+    pub fn split(&self, runs: &[Vec<Dim>]) -> Walk {
+        let (mut dims, mut strides) = (Vec::new(), Vec::new());
+        for (run, stride) in runs.iter().zip(&self.strides) {
+            for (d, inner) in run.iter().zip(row_major(run)) {
+                dims.push(d.clone());
+                strides.push(stride * inner);
+            }
+        }
+        Walk { dims, offset: self.offset.clone(), strides }
     }
 }
 

@@ -122,3 +122,22 @@ fn calls_lower_the_function() {
     let (lir, _) = lowered(&m, &CompileOptions::default());
     assert!(agree_on(&m, &lir, vec![sample(F, &[2, 3], 0)], vec![], &DimBinding::new()));
 }
+
+#[test]
+fn a_scan_over_slices_of_a_computed_value() {
+    let mut b = Builder::new("main");
+    let x = b.input("x", F, [Dim::symbol("n"), 3.into()]).unwrap();
+    let h0 = b.input("h0", F, [3]).unwrap();
+    let y = b.tanh(x).unwrap();
+    let r = b
+        .scan_(&[h0], &[y], &[], |b, carried, slices, _| {
+            let h = b.add(carried[0], slices[0])?;
+            let out = b.softmax(h, 0)?;
+            Ok((vec![h], vec![out]))
+        })
+        .unwrap();
+    for (i, v) in r.into_iter().enumerate() {
+        b.output(&format!("y{i}"), v).unwrap();
+    }
+    check(b, vec![sample(F, &[4, 3], 0), sample(F, &[3], 1)]);
+}

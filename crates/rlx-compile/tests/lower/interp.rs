@@ -145,6 +145,19 @@ impl Interp<'_> {
         Ok(tensor(self.lir.buffer(v.access.buffer).dtype, &dims, &data))
     }
 
+    /// One slice of a view.
+    fn view_at(&mut self, v: &View, axis: usize, at: i64) -> Result<Tensor, Fail> {
+        let mut sizes = self.sizes(&v.sizes)?;
+        sizes.remove(axis);
+        let mut data = Vec::new();
+        for mut p in points(&sizes) {
+            p.insert(axis, at);
+            data.push(self.read(&v.access, &p)?);
+        }
+        let dims: Vec<usize> = sizes.iter().map(|&n| n as usize).collect();
+        Ok(tensor(self.lir.buffer(v.access.buffer).dtype, &dims, &data))
+    }
+
     fn views(&mut self, v: &[View]) -> Result<Vec<Tensor>, Fail> {
         v.iter().map(|v| self.view(v)).collect()
     }
@@ -507,7 +520,38 @@ impl Interp<'_> {
                 let results = run(&k.body.program, &inputs, &[], &DimBinding::new())?;
                 k.outputs.iter().zip(&results).try_for_each(|(v, t)| self.put(v, t))
             }
-            Kernel::Scan(_) => Err("scans are tested elsewhere".into()),
+            Kernel::Scan(k) => {
+                let steps = self.size(k.steps)?;
+                let mut carried = self.views(&k.carried)?;
+                let captures = self.views(&k.captures)?;
+                let mut stacks: Vec<Vec<Tensor>> = vec![Vec::new(); k.stacked.len()];
+                for step in 0..steps {
+                    let mut args = carried.clone();
+                    for (v, axis, reverse) in &k.scanned {
+                        let at = if *reverse { steps - 1 - step } else { step };
+                        args.push(self.view_at(v, *axis, at)?);
+                    }
+                    args.extend(captures.iter().cloned());
+                    let mut r = self.sub(&k.body.program, &args)?.into_iter();
+                    carried = r.by_ref().take(carried.len()).collect();
+                    stacks.iter_mut().zip(r).for_each(|(s, t)| s.push(t));
+                }
+                for (v, t) in k.outputs.iter().zip(&carried) {
+                    self.put(v, t)?;
+                }
+                for ((v, axis, reverse), slices) in k.stacked.iter().zip(&stacks) {
+                    for (step, t) in slices.iter().enumerate() {
+                        let at = if *reverse { steps - 1 - step as i64 } else { step as i64 };
+                        let mut sizes = self.sizes(&v.sizes)?;
+                        sizes.remove(*axis);
+                        for (mut p, x) in points(&sizes).into_iter().zip(scalars(t)) {
+                            p.insert(*axis, at);
+                            self.write(&v.access, &p, x)?;
+                        }
+                    }
+                }
+                Ok(())
+            }
         }
     }
 }
