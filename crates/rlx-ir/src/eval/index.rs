@@ -49,9 +49,7 @@ pub fn gather_elements(x: &Tensor, dims: &[usize], mut at: impl FnMut(&[usize]) 
 pub fn take_linear(x: &Tensor, dims: &[usize], positions: &[usize]) -> Result<Tensor, OpError> {
     let from = Raw::of(x);
     let mut out = Raw::with_capacity(x.dtype(), positions.len());
-    for &i in positions {
-        out.extend(&from, i, 1)?;
-    }
+    out.extend_at(&from, positions.iter().copied())?;
     out.finish(dims)
 }
 

@@ -80,6 +80,30 @@ impl<'a> Raw<'a> {
         Ok(())
     }
 
+    /// Appends the cells of `from` (of the same dtype) at positions.
+    pub fn extend_at(&mut self, from: &Raw<'_>, positions: impl Iterator<Item = usize>) -> Result<(), OpError> {
+        match (&mut self.cells, &from.cells) {
+            (Cells::Bytes { size, data }, Cells::Bytes { size: other, data: src }) if size == other => {
+                let out = data.to_mut();
+                match size {
+                    1 => pick::<1>(out, src, positions),
+                    2 => pick::<2>(out, src, positions),
+                    4 => pick::<4>(out, src, positions),
+                    8 => pick::<8>(out, src, positions),
+                    _ => pick::<16>(out, src, positions),
+                }
+            }
+            (Cells::Strings(s), Cells::Strings(src)) => {
+                let out = s.to_mut();
+                for p in positions {
+                    out.push(src.get(p).cloned().ok_or_else(|| outside(p, src.len()))?);
+                }
+                Ok(())
+            }
+            _ => Err(OpError::new(format!("cannot copy {} into {}", from.dtype, self.dtype))),
+        }
+    }
+
     /// Overwrites cell `i` with cell `j` of `from` (of the same dtype).
     pub fn set(&mut self, i: usize, from: &Raw<'_>, j: usize) -> Result<(), OpError> {
         let (n, m) = (self.len(), from.len());
@@ -108,4 +132,13 @@ impl<'a> Raw<'a> {
             Cells::Bytes { data, .. } => Tensor::from_bytes(self.dtype, dims, &data)?,
         })
     }
+}
+
+/// Appends cells of `N` bytes at positions.
+fn pick<const N: usize>(out: &mut Vec<u8>, from: &[u8], positions: impl Iterator<Item = usize>) -> Result<(), OpError> {
+    let (cells, _) = from.as_chunks::<N>();
+    for p in positions {
+        out.extend_from_slice(cells.get(p).ok_or_else(|| outside(p, cells.len()))?);
+    }
+    Ok(())
 }

@@ -67,14 +67,13 @@ pub fn take_or_fill(
     dims: &[usize],
     positions: &[Option<usize>],
 ) -> Result<Tensor, OpError> {
-    let (from, fill) = (Raw::of(x), fill.map(Raw::of));
-    let mut out = Raw::with_capacity(x.dtype(), positions.len());
-    for &p in positions {
-        match (p, &fill) {
-            (Some(p), _) => out.extend(&from, p, 1)?,
-            (None, Some(fill)) => out.extend(fill, 0, 1)?,
-            (None, None) => return Err(OpError::new("an element outside the operand was asked for")),
-        }
+    // The fill becomes one more cell after the operand's; without one, its position is outside, which the copy refuses.
+    let n = x.numel();
+    let mut from = Raw::of(x);
+    if let Some(fill) = fill {
+        from.extend(&Raw::of(fill), 0, 1)?;
     }
+    let mut out = Raw::with_capacity(x.dtype(), positions.len());
+    out.extend_at(&from, positions.iter().map(|p| p.unwrap_or(n)))?;
     out.finish(dims)
 }

@@ -50,8 +50,8 @@ impl Cumulative {
                 let k = if self.reverse { around.size - 1 - k } else { k };
                 let at = first + k * around.inner;
                 let next = f(&acc, &v[at]);
-                out[at] = if self.exclusive { acc } else { next.clone() };
-                acc = next;
+                let before = std::mem::replace(&mut acc, next);
+                out[at] = if self.exclusive { before } else { acc.clone() };
             }
         });
         out

@@ -1,5 +1,7 @@
 //! Folding of axes to one element.
 
+use std::borrow::Cow;
+
 use crate::builder::Builder;
 use crate::dim::Dim;
 use crate::dtype::{Class, DType};
@@ -144,14 +146,27 @@ pub(crate) fn reduce(x: &Tensor, op: &Reduce, options: op::EvalOptions) -> Resul
         return Err(OpError::new(format!("does not fold {dtype}")));
     }
     let narrow = accumulate::narrow(dtype, options);
+    let out = reduced(dims, axes, op.keep_dims, 1);
+    if narrow && dtype.is_float() && matches!(kind, ReduceKind::Sum | ReduceKind::Prod) {
+        // Every float of 32 bits and fewer is an f32.
+        let v: Cow<'_, [f32]> = match x.as_slice::<f32>() {
+            Ok(v) => v,
+            Err(_) => x.elements().to_f64().unwrap_or_default().into_iter().map(|x| x as f32).collect(),
+        };
+        let v = match kind {
+            ReduceKind::Sum => fold(&v, dims, axes, 0.0, |a, b| a + b)?,
+            _ => fold(&v, dims, axes, 1.0, |a, b| a * b)?,
+        };
+        return Ok(Tensor::from_elements(dtype, &out, &Elements::Float(v.into_iter().map(f64::from).collect()))?);
+    }
     let elements = match x.elements() {
         Elements::Float(v) => {
             let init = kind.neutral_float();
             Elements::Float(match kind {
-                ReduceKind::Prod => fold(&v, dims, axes, init, accumulate::mul(narrow))?,
                 ReduceKind::Min => fold(&v, dims, axes, init, binary::min)?,
                 ReduceKind::Max => fold(&v, dims, axes, init, binary::max)?,
-                _ => fold(&v, dims, axes, init, accumulate::add(narrow))?,
+                ReduceKind::Prod => fold(&v, dims, axes, init, |a, b| a * b)?,
+                _ => fold(&v, dims, axes, init, |a, b| a + b)?,
             })
         }
         Elements::Int(v) => {
@@ -172,7 +187,7 @@ pub(crate) fn reduce(x: &Tensor, op: &Reduce, options: op::EvalOptions) -> Resul
         }),
         Elements::Str(_) => return Err(OpError::new("does not fold strings")),
     };
-    Ok(Tensor::from_elements(dtype, &reduced(dims, axes, op.keep_dims, 1), &elements)?)
+    Ok(Tensor::from_elements(dtype, &out, &elements)?)
 }
 
 impl OpRules for Reduce {
