@@ -132,7 +132,8 @@ impl Mini {
         let sign = if x.is_sign_negative() { 1u8 << width } else { 0 };
         let max = self.max_bits();
         if x.is_nan() {
-            return self.nan_bits().unwrap_or(max as u8);
+            // Types without NaN give −0, as `ml_dtypes` does.
+            return self.nan_bits().unwrap_or(1 << width);
         }
         let a = x.abs();
         let over = || -> u8 {

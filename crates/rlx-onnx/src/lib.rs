@@ -11,7 +11,9 @@ mod error;
 mod external;
 mod fault;
 mod file;
+mod import;
 pub mod model;
+mod ops;
 mod options;
 pub mod proto;
 mod scan;
@@ -27,6 +29,9 @@ pub use error::OnnxError;
 pub use external::ExternalProblem;
 pub use fault::{Fault, Faults};
 pub use file::OnnxFile;
+pub use import::{
+    ImportError, ImportFault, ImportOptions, ImportWarning, Imported, UnsupportedOp, import, load, to_tensor,
+};
 pub use model::Model;
 pub use options::{Limits, ReadOptions};
 pub use rlx_driver::FileAccess;
