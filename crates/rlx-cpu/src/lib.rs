@@ -31,3 +31,6 @@ mod work;
 
 pub use backend::CpuBackend;
 pub use executable::CpuExecutable;
+
+#[cfg(test)]
+mod testing;

@@ -109,10 +109,7 @@ impl Program {
         let mut run = vec![false; lir.kernels.len()];
         for (i, k) in lir.kernels.iter().enumerate().rev() {
             let writes = k.kernel.writes();
-            // Control kernels list no writes by access: they always run.
-            run[i] = defining.contains(&i)
-                || matches!(self.codes[i], KernelCode::Nested(_))
-                || writes.iter().any(|w| wanted[w.buffer.index()]);
+            run[i] = defining.contains(&i) || writes.iter().any(|w| wanted[w.buffer.index()]);
             if run[i] {
                 k.kernel.reads().iter().for_each(|r| wanted[r.buffer.index()] = true);
             }

@@ -125,7 +125,9 @@ impl Code {
                 }
             };
             alias.push(i as u32);
-            let round = Round::of(inst.dtype);
+            // A conversion gives values that its dtype has; infinities that it made would not survive saturation.
+            let converts = matches!(inst.op, ScalarOp::Apply(Elementwise::Convert { .. }));
+            let round = if converts { Round::None } else { Round::of(inst.dtype) };
             steps.push(Step { what, args, dtype: inst.dtype, work, round, splat, live: false, block_user: false });
         }
         let results = program

@@ -11,23 +11,23 @@ use rlx_ir::DType;
 use rlx_ir::element::{decode_small_float, encode_small_float, float_to_int, round_float, wrap_int};
 
 macro_rules! numbers {
-    ($from:ident, $bool:expr, $half:expr) => {
+    ($from:ident, $wide:ident, $bool:expr, $half:expr) => {
         /// The loop that converts from this type.
         pub fn $from(to: Work, dtype: DType) -> Option<OpFn> {
             Some(match (dtype, to) {
                 (DType::F16, _) => op!(plain1, $from, f32; |x: $from| f16::from_f64(($half)(x)).to_f32()),
                 (DType::BF16, _) => op!(plain1, $from, f32; |x: $from| bf16::from_f64(($half)(x)).to_f32()),
                 (_, Work::F32) => op!(map1, $from, f32; |x: $from| x as f32),
-                (_, Work::F64) => op!(map1, $from, f64; |x: $from| x as f64),
-                (_, Work::I8) => op!(plain1, $from, i8; |x: $from| x as i8),
+                (_, Work::F64) => op!(plain1, $from, f64; |x: $from| x as f64),
+                (_, Work::I8) => op!($wide, $from, i8; |x: $from| x as i8),
                 (_, Work::I16) => op!(plain1, $from, i16; |x: $from| x as i16),
-                (_, Work::I32) => op!(map1, $from, i32; |x: $from| x as i32),
-                (_, Work::I64) => op!(map1, $from, i64; |x: $from| x as i64),
-                (_, Work::U8) => op!(map1, $from, u8; |x: $from| x as u8),
+                (_, Work::I32) => op!($wide, $from, i32; |x: $from| x as i32),
+                (_, Work::I64) => op!(plain1, $from, i64; |x: $from| x as i64),
+                (_, Work::U8) => op!($wide, $from, u8; |x: $from| x as u8),
                 (_, Work::U16) => op!(plain1, $from, u16; |x: $from| x as u16),
                 (_, Work::U32) => op!(plain1, $from, u32; |x: $from| x as u32),
                 (_, Work::U64) => op!(plain1, $from, u64; |x: $from| x as u64),
-                (_, Work::Bool) => op!(map1, $from, u8; |x: $from| u8::from(($bool)(x))),
+                (_, Work::Bool) => op!($wide, $from, u8; |x: $from| u8::from(($bool)(x))),
                 (_, Work::Complex) => op!(plain1, $from, [f64; 2]; |x: $from| [x as f64, 0.0]),
             })
         }
@@ -37,16 +37,16 @@ macro_rules! numbers {
 #[allow(clippy::unnecessary_cast, clippy::cast_lossless)]
 mod from {
     use super::*;
-    numbers!(f32, |x| x != 0.0, f64::from);
-    numbers!(f64, |x| x != 0.0, |x| x);
-    numbers!(i8, |x| x != 0, f64::from);
-    numbers!(i16, |x| x != 0, f64::from);
-    numbers!(i32, |x| x != 0, f64::from);
-    numbers!(i64, |x| x != 0, |x| x as f64);
-    numbers!(u8, |x| x != 0, f64::from);
-    numbers!(u16, |x| x != 0, f64::from);
-    numbers!(u32, |x| x != 0, f64::from);
-    numbers!(u64, |x| x != 0, |x| x as f64);
+    numbers!(f32, map1, |x| x != 0.0, f64::from);
+    numbers!(f64, plain1, |x| x != 0.0, |x| x);
+    numbers!(i8, plain1, |x| x != 0, f64::from);
+    numbers!(i16, plain1, |x| x != 0, f64::from);
+    numbers!(i32, plain1, |x| x != 0, f64::from);
+    numbers!(i64, plain1, |x| x != 0, |x| x as f64);
+    numbers!(u8, plain1, |x| x != 0, f64::from);
+    numbers!(u16, plain1, |x| x != 0, f64::from);
+    numbers!(u32, plain1, |x| x != 0, f64::from);
+    numbers!(u64, plain1, |x| x != 0, |x| x as f64);
 }
 
 /// A value of any class, for conversions that are not worth a loop of their own.

@@ -40,18 +40,13 @@ fn softplus(x: f64) -> f64 {
     if x.is_nan() { x } else { x.max(0.0) + (-x.abs()).exp().ln_1p() }
 }
 
-/// `f(x)`, and −0 at −∞, where the formula would give NaN.
-fn vanishing(x: f64, f: impl Fn(f64) -> f64) -> f64 {
-    if x == f64::NEG_INFINITY { -0.0 } else { f(x) }
-}
-
 fn gelu(x: f64) -> f64 {
-    vanishing(x, |x| 0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2))
+    0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2)
 }
 
 fn gelu_tanh(x: f64) -> f64 {
     let c = (2.0 / std::f64::consts::PI).sqrt();
-    vanishing(x, |x| 0.5 * x * (1.0 + (c * (x + 0.044_715 * x * x * x)).tanh()))
+    0.5 * x * (1.0 + (c * (x + 0.044_715 * x * x * x)).tanh())
 }
 
 fn sign(x: f64) -> f64 {
@@ -92,9 +87,9 @@ pub fn unary(f: Unary) -> Option<OpFn> {
         Unary::Relu => op!(map1, f64, f64; |x: f64| if x > 0.0 || x.is_nan() { x } else { 0.0 }),
         Unary::Gelu => op!(plain1, f64, f64; gelu),
         Unary::GeluTanh => op!(plain1, f64, f64; gelu_tanh),
-        Unary::Silu => op!(plain1, f64, f64; |x| vanishing(x, |x| x * sigmoid(x))),
-        Unary::HardSwish => op!(plain1, f64, f64; |x| vanishing(x, |x| x * (x / 6.0 + 0.5).clamp(0.0, 1.0))),
-        Unary::Mish => op!(plain1, f64, f64; |x| vanishing(x, |x| x * softplus(x).tanh())),
+        Unary::Silu => op!(plain1, f64, f64; |x| x * sigmoid(x)),
+        Unary::HardSwish => op!(plain1, f64, f64; |x| x * (x / 6.0 + 0.5).clamp(0.0, 1.0)),
+        Unary::Mish => op!(plain1, f64, f64; |x| x * softplus(x).tanh()),
         Unary::Softplus => op!(plain1, f64, f64; softplus),
         Unary::Softsign => {
             op!(plain1, f64, f64; |x: f64| if x.is_infinite() { x.signum() } else { x / (1.0 + x.abs()) })

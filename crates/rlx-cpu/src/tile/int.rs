@@ -5,8 +5,10 @@ use super::loops::{OpFn, op};
 use rlx_ir::DType;
 use rlx_ir::ops::elementwise::{Binary, Compare, Unary};
 
+/// Loops at the block's instruction set for the types that matter, at the baseline for the others: every loop is
+/// compiled once for each set.
 macro_rules! int_type {
-    ($module:ident, $t:ident) => {
+    ($module:ident, $t:ident, $map1:ident, $map2:ident, $map3:ident) => {
         mod $module {
             use super::*;
 
@@ -60,52 +62,45 @@ macro_rules! int_type {
 
             pub fn binary(f: Binary) -> Option<OpFn> {
                 Some(match f {
-                    Binary::Add => op!(map2, $t, $t; |a, b| a.wrapping_add(b)),
-                    Binary::Sub => op!(map2, $t, $t; |a, b| a.wrapping_sub(b)),
-                    Binary::Mul => op!(map2, $t, $t; |a, b| a.wrapping_mul(b)),
-                    Binary::Min => op!(map2, $t, $t; |a, b| if b < a { b } else { a }),
-                    Binary::Max => op!(map2, $t, $t; |a, b| if b > a { b } else { a }),
-                    Binary::And => op!(map2, $t, $t; |a, b| a & b),
-                    Binary::Or => op!(map2, $t, $t; |a, b| a | b),
-                    Binary::Xor => op!(map2, $t, $t; |a, b| a ^ b),
+                    Binary::Min => op!($map2, $t, $t; |a, b| if b < a { b } else { a }),
+                    Binary::Max => op!($map2, $t, $t; |a, b| if b > a { b } else { a }),
                     Binary::Div => op!(plain2, $t, $t; |a, b| if b == 0 { 0 } else { a.wrapping_div(b) }),
                     Binary::Rem => op!(plain2, $t, $t; |a, b| if b == 0 { 0 } else { a.wrapping_rem(b) }),
                     Binary::Mod => op!(plain2, $t, $t; rem_floor),
                     Binary::Pow => op!(plain2, $t, $t; pow),
                     Binary::ShiftLeft => op!(plain2, $t, $t; shift_left),
                     Binary::ShiftRight => op!(plain2, $t, $t; shift_right),
-                    Binary::Atan2 => return None,
+                    _ => return None,
                 })
             }
 
-            pub fn compare(f: Compare) -> OpFn {
-                match f {
-                    Compare::Eq => op!(map2, $t, u8; |a, b| u8::from(a == b)),
-                    Compare::Ne => op!(map2, $t, u8; |a, b| u8::from(a != b)),
-                    Compare::Lt => op!(map2, $t, u8; |a, b| u8::from(a < b)),
-                    Compare::Le => op!(map2, $t, u8; |a, b| u8::from(a <= b)),
-                    Compare::Gt => op!(map2, $t, u8; |a, b| u8::from(a > b)),
-                    Compare::Ge => op!(map2, $t, u8; |a, b| u8::from(a >= b)),
-                }
+            pub fn compare(f: Compare) -> Option<OpFn> {
+                Some(match f {
+                    Compare::Lt => op!($map2, $t, u8; |a, b| u8::from(a < b)),
+                    Compare::Le => op!($map2, $t, u8; |a, b| u8::from(a <= b)),
+                    Compare::Gt => op!($map2, $t, u8; |a, b| u8::from(a > b)),
+                    Compare::Ge => op!($map2, $t, u8; |a, b| u8::from(a >= b)),
+                    Compare::Eq | Compare::Ne => return None,
+                })
             }
 
             pub fn unary(f: Unary) -> Option<OpFn> {
                 Some(match f {
-                    Unary::Neg => op!(map1, $t, $t; |a| a.wrapping_neg()),
+                    Unary::Neg => op!($map1, $t, $t; |a| a.wrapping_neg()),
                     #[allow(unused_comparisons)]
-                    Unary::Abs => op!(map1, $t, $t; |a| if a < 0 { a.wrapping_neg() } else { a }),
+                    Unary::Abs => op!($map1, $t, $t; |a| if a < 0 { a.wrapping_neg() } else { a }),
                     #[allow(unused_comparisons)]
-                    Unary::Sign => op!(map1, $t, $t; |a| if a < 0 { (0 as $t).wrapping_sub(1) } else { <$t>::from(a != 0) }),
+                    Unary::Sign => op!($map1, $t, $t; |a| if a < 0 { (0 as $t).wrapping_sub(1) } else { <$t>::from(a != 0) }),
                     #[allow(unused_comparisons)]
-                    Unary::Relu => op!(map1, $t, $t; |a| if a < 0 { 0 } else { a }),
-                    Unary::Not => op!(map1, $t, $t; |a| !a),
-                    Unary::Popcnt => op!(map1, $t, $t; |a| a.count_ones() as $t),
+                    Unary::Relu => op!($map1, $t, $t; |a| if a < 0 { 0 } else { a }),
+                    Unary::Not => op!($map1, $t, $t; |a| !a),
+                    Unary::Popcnt => op!($map1, $t, $t; |a| a.count_ones() as $t),
                     _ => return None,
                 })
             }
 
             pub fn clamp() -> OpFn {
-                op!(map3, $t, $t, $t; |x, lo, hi| {
+                op!($map3, $t, $t, $t; |x, lo, hi| {
                     let x = if x < lo { lo } else { x };
                     if x > hi { hi } else { x }
                 })
@@ -114,25 +109,48 @@ macro_rules! int_type {
     };
 }
 
-int_type!(on_i8, i8);
-int_type!(on_i16, i16);
-int_type!(on_i32, i32);
-int_type!(on_i64, i64);
-int_type!(on_u8, u8);
-int_type!(on_u16, u16);
-int_type!(on_u32, u32);
-int_type!(on_u64, u64);
+int_type!(on_i8, i8, plain1, plain2, plain3);
+int_type!(on_i16, i16, plain1, plain2, plain3);
+int_type!(on_i32, i32, map1, map2, map3);
+int_type!(on_i64, i64, map1, map2, map3);
+int_type!(on_u8, u8, map1, map2, map3);
+int_type!(on_u16, u16, plain1, plain2, plain3);
+int_type!(on_u32, u32, plain1, plain2, plain3);
+int_type!(on_u64, u64, plain1, plain2, plain3);
 
-/// The type that does the same to bits: one loop serves signed and unsigned where it may.
-fn bits_of(work: Work) -> Work {
-    match work {
-        Work::I8 | Work::Bool => Work::U8,
-        Work::I16 => Work::U16,
-        Work::I32 => Work::U32,
-        Work::I64 => Work::U64,
-        w => w,
-    }
+/// What is the same for signed and unsigned integers.
+macro_rules! bits_type {
+    ($module:ident, $t:ident) => {
+        mod $module {
+            use super::*;
+
+            pub fn binary(f: Binary) -> Option<OpFn> {
+                Some(match f {
+                    Binary::Add => op!(map2, $t, $t; |a, b| a.wrapping_add(b)),
+                    Binary::Sub => op!(map2, $t, $t; |a, b| a.wrapping_sub(b)),
+                    Binary::Mul => op!(map2, $t, $t; |a, b| a.wrapping_mul(b)),
+                    Binary::And => op!(map2, $t, $t; |a, b| a & b),
+                    Binary::Or => op!(map2, $t, $t; |a, b| a | b),
+                    Binary::Xor => op!(map2, $t, $t; |a, b| a ^ b),
+                    _ => return None,
+                })
+            }
+
+            pub fn compare(f: Compare) -> Option<OpFn> {
+                Some(match f {
+                    Compare::Eq => op!(map2, $t, u8; |a, b| u8::from(a == b)),
+                    Compare::Ne => op!(map2, $t, u8; |a, b| u8::from(a != b)),
+                    _ => return None,
+                })
+            }
+        }
+    };
 }
+
+bits_type!(bits8, u8);
+bits_type!(bits16, u16);
+bits_type!(bits32, u32);
+bits_type!(bits64, u64);
 
 macro_rules! by_type {
     ($work:expr, $f:ident ( $($arg:expr),* ), $wrap:expr) => {
@@ -150,17 +168,25 @@ macro_rules! by_type {
     };
 }
 
+macro_rules! by_width {
+    ($work:expr, $f:ident ( $arg:expr )) => {
+        match $work.size() {
+            1 => bits8::$f($arg),
+            2 => bits16::$f($arg),
+            4 => bits32::$f($arg),
+            _ => bits64::$f($arg),
+        }
+    };
+}
+
 /// The loop of a function of two operands.
 pub fn binary(f: Binary, work: Work) -> Option<OpFn> {
-    let same_bits = matches!(f, Binary::Add | Binary::Sub | Binary::Mul | Binary::And | Binary::Or | Binary::Xor);
-    let work = if same_bits { bits_of(work) } else { work };
-    by_type!(work, binary(f), |x| x)
+    by_width!(work, binary(f)).or_else(|| by_type!(work, binary(f), |x| x))
 }
 
 /// The loop of a comparison.
 pub fn compare(f: Compare, work: Work) -> Option<OpFn> {
-    let work = if matches!(f, Compare::Eq | Compare::Ne) { bits_of(work) } else { work };
-    by_type!(work, compare(f), Some)
+    by_width!(work, compare(f)).or_else(|| by_type!(work, compare(f), |x| x))
 }
 
 /// The loop of `clamp`.

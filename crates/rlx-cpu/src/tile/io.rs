@@ -261,9 +261,9 @@ unsafe fn store_one(dtype: DType, base: *mut u8, at: i64, x: *const u8, from: us
             }
             DType::I2 | DType::I4 | DType::U2 | DType::U4 => set_narrow(dtype, base, at, *x.add(from)),
             DType::F4E2M1 => {
-                set_narrow(dtype, base, at, encode_small_float(dtype, *x.cast::<f64>().add(from), true));
+                set_narrow(dtype, base, at, encode_small_float(dtype, *x.cast::<f64>().add(from), false));
             }
-            _ => *base.offset(at as isize) = encode_small_float(dtype, *x.cast::<f64>().add(from), true),
+            _ => *base.offset(at as isize) = encode_small_float(dtype, *x.cast::<f64>().add(from), false),
         }
     }
 }

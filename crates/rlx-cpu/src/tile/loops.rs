@@ -40,6 +40,13 @@ impl<A: Copy, R: Copy, F: Fn(A) -> R> Kernel for Loop1<A, R, F> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
+        self.go();
+    }
+}
+
+impl<A: Copy, R: Copy, F: Fn(A) -> R> Loop1<A, R, F> {
+    #[inline(always)]
+    fn go(self) {
         let Loop1 { a, y, n, f } = self;
         let mut i = 0;
         // SAFETY: operands and result hold n elements and i stays within; arrays have their element's alignment.
@@ -69,6 +76,13 @@ impl<A: Copy, B: Copy, R: Copy, F: Fn(A, B) -> R> Kernel for Loop2<A, B, R, F> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
+        self.go();
+    }
+}
+
+impl<A: Copy, B: Copy, R: Copy, F: Fn(A, B) -> R> Loop2<A, B, R, F> {
+    #[inline(always)]
+    fn go(self) {
         let Loop2 { a, b, y, n, f } = self;
         let mut i = 0;
         // SAFETY: as in `Loop1`.
@@ -99,6 +113,13 @@ impl<A: Copy, B: Copy, R: Copy, F: Fn(A, B, B) -> R> Kernel for Loop3<A, B, R, F
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
+        self.go();
+    }
+}
+
+impl<A: Copy, B: Copy, R: Copy, F: Fn(A, B, B) -> R> Loop3<A, B, R, F> {
+    #[inline(always)]
+    fn go(self) {
         let Loop3 { a, b, c, y, n, f } = self;
         let mut i = 0;
         // SAFETY: as in `Loop1`.
@@ -128,7 +149,7 @@ pub unsafe fn map1<A: Copy, R: Copy>(x: &Args, f: impl Fn(A) -> R) {
 /// # Safety
 /// See [`Args`].
 pub unsafe fn plain1<A: Copy, R: Copy>(x: &Args, f: impl Fn(A) -> R) {
-    dispatch(Isa::Portable, Loop1 { a: x.a[0].cast::<A>(), y: x.y.cast::<R>(), n: x.n, f });
+    Loop1 { a: x.a[0].cast::<A>(), y: x.y.cast::<R>(), n: x.n, f }.go();
 }
 
 /// `y = f(a, b)` at the block's instruction set.
@@ -142,7 +163,7 @@ pub unsafe fn map2<A: Copy, R: Copy>(x: &Args, f: impl Fn(A, A) -> R) {
 /// # Safety
 /// See [`Args`].
 pub unsafe fn plain2<A: Copy, R: Copy>(x: &Args, f: impl Fn(A, A) -> R) {
-    dispatch(Isa::Portable, Loop2 { a: x.a[0].cast::<A>(), b: x.a[1].cast::<A>(), y: x.y.cast::<R>(), n: x.n, f });
+    Loop2 { a: x.a[0].cast::<A>(), b: x.a[1].cast::<A>(), y: x.y.cast::<R>(), n: x.n, f }.go();
 }
 
 /// `y = f(a, b, c)` at the block's instruction set.
@@ -151,6 +172,14 @@ pub unsafe fn plain2<A: Copy, R: Copy>(x: &Args, f: impl Fn(A, A) -> R) {
 pub unsafe fn map3<A: Copy, B: Copy, R: Copy>(x: &Args, f: impl Fn(A, B, B) -> R) {
     let (a, b, c) = (x.a[0].cast::<A>(), x.a[1].cast::<B>(), x.a[2].cast::<B>());
     dispatch(x.isa, Loop3 { a, b, c, y: x.y.cast::<R>(), n: x.n, f });
+}
+
+/// `y = f(a, b, c)` at the baseline.
+/// # Safety
+/// See [`Args`].
+pub unsafe fn plain3<A: Copy, B: Copy, R: Copy>(x: &Args, f: impl Fn(A, B, B) -> R) {
+    let (a, b, c) = (x.a[0].cast::<A>(), x.a[1].cast::<B>(), x.a[2].cast::<B>());
+    Loop3 { a, b, c, y: x.y.cast::<R>(), n: x.n, f }.go();
 }
 
 /// An [`OpFn`] of a loop and a function without captures.

@@ -141,6 +141,3 @@ impl Round {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -41,10 +41,10 @@ fn exp_of_negative<S: Simd>(s: S, z: S::F, lo: Option<S::F>) -> (S::F, S::I, S::
     (p, n, scale(s, p, n))
 }
 
-/// −0 at −∞, the limit where the formula would give NaN; else `r`.
+/// NaN at −∞, else `r`.
 #[inline(always)]
-fn zero_at_minus_infinity<S: Simd>(s: S, x: S::F, r: S::F) -> S::F {
-    s.select(s.eq(x, s.splat(f32::NEG_INFINITY)), s.splat(-0.0), r)
+fn nan_at_minus_infinity<S: Simd>(s: S, x: S::F, r: S::F) -> S::F {
+    s.select(s.eq(x, s.splat(f32::NEG_INFINITY)), s.splat(f32::NAN), r)
 }
 
 /// x · u(x) where u is `pos / den` for x ≥ 0 and `neg · 2ⁿ / den` below, without losing a subnormal result.
@@ -55,7 +55,7 @@ fn x_times<S: Simd>(s: S, x: S::F, pos: S::F, neg: S::F, den: S::F, n: S::I) -> 
     let bounded = s.max_fast(s.splat(-DEEP), x);
     let num = s.mul(bounded, s.select(below, neg, pos));
     let q = s.div(num, den);
-    zero_at_minus_infinity(s, x, s.select(below, scale(s, q, n), q))
+    nan_at_minus_infinity(s, x, s.select(below, scale(s, q, n), q))
 }
 
 /// x · sigmoid(x).
@@ -101,18 +101,17 @@ pub fn softsign<S: Simd>(s: S, x: S::F) -> S::F {
     s.select(infinite, s.with_sign(s.splat(1.0), x), r)
 }
 
-/// max(x, 0); NaN stays.
+/// max(x, 0), which is +0 for −0; NaN stays.
 #[inline(always)]
 pub fn relu<S: Simd>(s: S, x: S::F) -> S::F {
-    s.max_fast(s.zero(), x)
+    s.add(s.max_fast(s.zero(), x), s.zero())
 }
 
 /// x · min(max(x + 3, 0), 6) / 6.
 #[inline(always)]
 pub fn hard_swish<S: Simd>(s: S, x: S::F) -> S::F {
     let gate = s.fma(x, s.splat(1.0 / 6.0), s.splat(0.5));
-    // NaN passes both bounds: they come first.
-    zero_at_minus_infinity(s, x, s.mul(x, s.min_fast(s.splat(1.0), s.max_fast(s.zero(), gate))))
+    s.mul(x, s.min_fast(s.splat(1.0), s.max_fast(s.zero(), gate)))
 }
 
 /// x · Φ(x) with the normal distribution function Φ: the erf form of gelu.
@@ -135,7 +134,7 @@ pub fn gelu<S: Simd>(s: S, x: S::F) -> S::F {
     let v = s.mul(s.neg(t), tail);
     let y = scale(s, s.fma(v, w, v), n);
     let r = s.select(s.lt(x, s.zero()), y, s.add(x, y));
-    zero_at_minus_infinity(s, x, r)
+    nan_at_minus_infinity(s, x, r)
 }
 
 /// ½ x (1 + tanh(√(2/π) (x + 0.044715 x³))).

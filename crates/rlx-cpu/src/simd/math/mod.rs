@@ -3,7 +3,7 @@
 //! Bounds, against the exact result rounded once, in units in the last place: at most 2 for exp, expm1, log, log1p,
 //! tanh, erf, sin, cos; at most 2.5 for sigmoid; at most 4 for tan, pow, softplus, silu, mish and both gelus, in their tails too (a
 //! result that is subnormal counts in units of the smallest subnormal). NaN gives NaN; infinities, −0.0, overflow and
-//! gradual underflow follow IEEE 754. `x · g(x)` with g(−∞) = 0 (silu, mish, gelu) is −0 at −∞, its limit.
+//! gradual underflow follow IEEE 754. `x · g(x)` with g(−∞) = 0 (silu, mish, gelu) is NaN at −∞, as by its formula.
 //!
 //! Levels differ in the last bits only where the portable level's `fma` rounds twice.
 //!
