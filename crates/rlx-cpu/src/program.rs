@@ -23,6 +23,9 @@ pub enum KernelCode {
     Plain,
 }
 
+/// For sets of outputs, which kernels they need.
+type Needed = HashMap<Box<[usize]>, Arc<[bool]>>;
+
 /// A compiled program.
 pub struct Program {
     /// Its source.
@@ -42,7 +45,7 @@ pub struct Program {
     /// For each kernel whose weight operand is a parameter or constant of fixed shape, that operand's buffer.
     pub weights: Vec<Option<u32>>,
     /// Kernels that a set of outputs needs.
-    needed: Mutex<HashMap<Box<[usize]>, Arc<[bool]>>>,
+    needed: Mutex<Needed>,
 }
 
 impl Program {

@@ -109,7 +109,7 @@ fn parameters_outputs_and_the_cache_of_bindings() {
 fn everything_wrong_with_a_call_is_listed() {
     let mut m = Maker::new();
     let n = Dim::symbol("n");
-    let (a, b) = (m.input(DType::F32, &[n.clone()]), m.input(DType::F32, &[n.clone()]));
+    let [a, b] = [0, 1].map(|_| m.input(DType::F32, std::slice::from_ref(&n)));
     let w = m.param("w", DType::F32, &[1.into()], None);
     let y = m.output("y", DType::F32, &[n]);
     add(&mut m, a, w, y);
@@ -374,7 +374,7 @@ fn an_input_may_be_an_output() {
     m.lir.outputs.push(rlx_compile::lir::Port { name: "y".into(), buffer: x });
     let mut e = executable(m.finish(), &poisoned(Isa::best(), 1));
     let x = f32s(&[1.0, 2.0]);
-    assert_eq!(e.run(&[(&x).into()], None).unwrap(), [x.clone()]);
+    assert_eq!(e.run(&[(&x).into()], None).unwrap(), std::slice::from_ref(&x));
     assert_eq!(e.run_borrowed(&[(&x).into()], None).unwrap()[0].bytes, x.bytes());
 }
 

@@ -278,9 +278,8 @@ fn attention_with_masks_and_grouped_heads() {
         let e = m.executable(&poisoned(Isa::best(), 2));
         let mut rng = Rng(77);
         let (vq, vk, vv) = (rng.floats(b * h * s * d), rng.floats(b * hk * t * d), rng.floats(b * hk * t * dv));
-        let seen: Vec<bool> = (0..s * t).map(|i| i < t || rng.below(3) > 0).map(|x| x).collect();
         // The first query sees no key at all where the mask is boolean.
-        let seen: Vec<bool> = seen.iter().enumerate().map(|(i, &x)| x && i >= t).collect();
+        let seen: Vec<bool> = (0..s * t).map(|i| i >= t && rng.below(3) > 0).collect();
         let added = rng.floats(s * t);
         let mask_tensor = match boolean {
             Some(true) => Tensor::from_bools(&[s, t], &seen).unwrap(),
@@ -296,7 +295,8 @@ fn attention_with_masks_and_grouped_heads() {
                 let dot: f64 = (0..d)
                     .map(|c| f64::from(vq[((bi * h + hi) * s + i) * d + c]) * f64::from(vk[(kv * t + j) * d + c]))
                     .sum();
-                let visible = !(causal && j > i + t - s) && !(boolean == Some(true) && !seen[i * t + j]);
+                let past = !causal || j <= i + t - s;
+                let visible = past && (boolean != Some(true) || seen[i * t + j]);
                 let extra = if boolean == Some(false) { f64::from(added[i * t + j]) } else { 0.0 };
                 if visible { (dot * 0.35 + extra).exp() } else { 0.0 }
             };

@@ -115,11 +115,10 @@ impl<F: Lanes2> Kernel for Loop2<F> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Loop2 { a, b, splat, y, n, .. } = self;
-        // SAFETY (all blocks): operands hold n elements, or one where they are splat, and the result holds n; i plus
-        // the width, or the rest, stays within n.
         match splat {
             (false, false) => {
                 let mut i = 0;
+                // SAFETY: operands and result hold n elements; i plus the width, or the rest, stays within n.
                 unsafe {
                     while i + S::W <= n {
                         s.store(y.add(i), F::apply(s, s.load(a.add(i)), s.load(b.add(i))));
@@ -133,13 +132,15 @@ impl<F: Lanes2> Kernel for Loop2<F> {
                 }
             }
             (false, true) => {
-                // SAFETY: as above.
+                // SAFETY: the operand is one element.
                 let b = s.splat(unsafe { *b });
+                // SAFETY: operand and result hold n elements.
                 unsafe { each(s, a, y, n, |x| F::apply(s, x, b)) };
             }
             (true, _) => {
-                // SAFETY: as above; two operands of one element only occur with n = 1.
+                // SAFETY: the operand is one element.
                 let a = s.splat(unsafe { *a });
+                // SAFETY: operand and result hold n elements; two operands of one element only occur with n = 1.
                 unsafe { each(s, b, y, n, |x| F::apply(s, a, x)) };
             }
         }

@@ -112,7 +112,7 @@ const PART: usize = 256;
 pub unsafe fn load(dtype: DType, base: *const u8, start: i64, block: Block<'_>, y: *mut u8) {
     let n = block.sizes.last().copied().unwrap_or(1);
     let step = block.strides.last().copied().unwrap_or(0);
-    // SAFETY (all): the caller's promise.
+    // SAFETY: the caller's promise.
     unsafe {
         match dtype {
             DType::I8 | DType::U8 => gather::<u8>(base, start, block, y),
@@ -203,7 +203,7 @@ unsafe fn narrow(dtype: DType, base: *const u8, at: i64) -> u8 {
 pub unsafe fn store(dtype: DType, base: *mut u8, start: i64, block: Block<'_>, x: *const u8) {
     let n = block.sizes.last().copied().unwrap_or(1);
     let step = block.strides.last().copied().unwrap_or(0);
-    // SAFETY (all): the caller's promise.
+    // SAFETY: the caller's promise.
     unsafe {
         match dtype {
             DType::I8 | DType::U8 | DType::Bool => scatter::<u8>(base, start, block, x),
