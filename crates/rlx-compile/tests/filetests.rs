@@ -9,6 +9,7 @@
 //! - `eval`: one line for each output and state after the run, or the error. Comments `input NAME: TENSOR`, `param NAME: TENSOR`,
 //!   `state NAME: TENSOR` and `size SYMBOL: INTEGER` give what the run starts from. Option `f64=true` accumulates in f64.
 //! - passes: the module that the last one gives, then their remarks, or the error. Option `claims=a,b` says what the target takes.
+#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,5 +1,5 @@
 //! Passes keep the meaning of graphs: random graphs, with every kind of number in them, give the same bits before and after each pass.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 use rlx_compile::{CompileOptions, run_pass};
 use rlx_ir::element::Elements;
@@ -175,17 +175,12 @@ impl Maker<'_> {
             14 => {
                 let (mut starts, mut limits, mut strides) = (vec![], vec![], vec![]);
                 for d in &shape {
-                    if self.rng.below(3) == 0 {
-                        (starts.push(d - 1), limits.push(Dim::from(-1)), strides.push(-1));
-                    } else {
-                        let n = d.as_const().unwrap_or(1);
-                        let from = self.rng.below(n.max(1) as usize + 1) as i64;
-                        (
-                            starts.push(Dim::from(from.min(n))),
-                            limits.push(d.clone()),
-                            strides.push(1 + self.rng.below(2) as i64),
-                        );
-                    }
+                    let n = d.as_const().unwrap_or(1);
+                    let from = (self.rng.below(n.max(1) as usize + 1) as i64).min(n);
+                    let back = self.rng.below(3) == 0;
+                    starts.push(if back { d - 1 } else { Dim::from(from) });
+                    limits.push(if back { Dim::from(-1) } else { d.clone() });
+                    strides.push(if back { -1 } else { 1 + self.rng.below(2) as i64 });
                 }
                 self.b.slice(x, starts, limits, strides)
             }

@@ -102,10 +102,10 @@ pub fn power(c: &mut Canon<'_, '_>, op: &Op, operands: &[ValueId]) -> Found {
     let root = |c: &Canon<'_, '_>| non_negative(c.g(), x, 0);
     match n {
         Number::Int(2) => c.emit(Binary::Mul, &[x, x]).map(Some),
-        Number::Float(n) if n == 2.0 => c.emit(Binary::Mul, &[x, x]).map(Some),
-        Number::Float(n) if n == -1.0 => c.emit(Unary::Reciprocal, &[x]).map(Some),
-        Number::Float(n) if n == 0.5 && root(c) => c.emit(Unary::Sqrt, &[x]).map(Some),
-        Number::Float(n) if n == -0.5 && root(c) => c.emit(Unary::Rsqrt, &[x]).map(Some),
+        Number::Float(2.0) => c.emit(Binary::Mul, &[x, x]).map(Some),
+        Number::Float(-1.0) => c.emit(Unary::Reciprocal, &[x]).map(Some),
+        Number::Float(0.5) if root(c) => c.emit(Unary::Sqrt, &[x]).map(Some),
+        Number::Float(-0.5) if root(c) => c.emit(Unary::Rsqrt, &[x]).map(Some),
         _ => Ok(None),
     }
 }

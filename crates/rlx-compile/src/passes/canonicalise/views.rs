@@ -69,19 +69,24 @@ pub fn chain(c: &mut Canon<'_, '_>, op: &Op, operands: &[ValueId]) -> Found {
 /// A slice of a slice, where on each axis one of them takes every element in order.
 fn merge_slices(outer: &Slice, inner: &Slice) -> Option<Slice> {
     let mut merged = Slice { starts: vec![], limits: vec![], strides: vec![] };
+    let mut push = |start: Dim, limit: Dim, stride: i64| {
+        merged.starts.push(start);
+        merged.limits.push(limit);
+        merged.strides.push(stride);
+    };
     for axis in 0..inner.starts.len() {
         let (start, limit, stride) = (inner.starts.get(axis)?, inner.limits.get(axis)?, *inner.strides.get(axis)?);
         let (from, to, step) = (outer.starts.get(axis)?, outer.limits.get(axis)?, *outer.strides.get(axis)?);
         if stride != 1 {
-            let n = rlx_ir::Dim::max(&(limit - start).ceil_div(stride.checked_abs()?), Dim::ZERO);
+            let n = Dim::max(&(limit - start).ceil_div(stride.checked_abs()?), Dim::ZERO);
             if stride < 0 || from.as_const() != Some(0) || *to != n || step != 1 {
                 return None;
             }
-            (merged.starts.push(start.clone()), merged.limits.push(limit.clone()), merged.strides.push(stride));
+            push(start.clone(), limit.clone(), stride);
         } else if step < 0 {
             return None;
         } else {
-            (merged.starts.push(start + from), merged.limits.push(start + to), merged.strides.push(step));
+            push(start + from, start + to, step);
         }
     }
     Some(merged)

@@ -63,7 +63,7 @@ fn scores(l: Look<'_>, v: ValueId, scale: f64, depth: usize) -> Option<Scores> {
         if let Some(u) = l.unary(x, Unary::Tanh) {
             let inner = scores(l, u, 1.0, depth + 1)?;
             let plain = inner.cap.is_none() && inner.masks.is_empty() && scale == 1.0 && c > 0.0;
-            return plain.then(|| Scores { scale: inner.scale * c, cap: Some(c), ..inner });
+            return plain.then_some(Scores { scale: inner.scale * c, cap: Some(c), ..inner });
         }
         return scores(l, x, scale * c, depth + 1);
     }
@@ -189,7 +189,7 @@ fn ungrouped(r: &mut Recogniser<'_>, v: ValueId) -> Found {
     let l = r.look();
     let Some((Op::ShapeOp(ShapeOp::Reshape(Reshape { dims })), &[spread])) = l.op(v) else { return Ok(None) };
     let Some((Op::ShapeOp(ShapeOp::BroadcastTo(wide)), &[x])) = l.op(spread) else { return Ok(None) };
-    let (&[ref b, ref g, ref n, ref t, ref d], Some(from)) = (&wide.dims[..], l.shape(x)) else { return Ok(None) };
+    let ([b, g, n, t, d], Some(from)) = (&wide.dims[..], l.shape(x)) else { return Ok(None) };
     let narrow = [b.clone(), g.clone(), Dim::ONE, t.clone(), d.clone()];
     if from.dims() != narrow || dims[..] != [b.clone(), g * n, t.clone(), d.clone()] {
         return Ok(None);
