@@ -19,14 +19,14 @@ pub fn opt(args: &OptArgs) -> Result<Outcome, CliError> {
     let options = rlx::CompileOptions::new();
     let mut remarks = Vec::new();
     for name in &args.passes {
-        let (next, report) = rlx::compile::pipeline::run_pass(name, &module, &options).map_err(|e| match e {
+        let (next, report) = rlx::compile::pipeline::run_pass(name, &module, None, &options).map_err(|e| match e {
             rlx::CompileError::UnknownName { .. } => CliError::Usage(e.to_string()),
             e => CliError::Compile(e.to_string()),
         })?;
         module = next;
         remarks.extend(report.remarks.iter().map(ToString::to_string));
     }
-    let printed = rlx::ir::text::print_module(&module);
+    let printed = module.to_string();
     let text = if args.json {
         json::line(&serde_json::json!({ "module": printed, "remarks": remarks }))?
     } else {

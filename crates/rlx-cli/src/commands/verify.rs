@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rlx::ir::eval::{EvalInputs, evaluate};
 use rlx::ir::op::EvalOptions;
+use rlx::onnx::{CaseValue, OnnxFile, ReadOptions, TestCase, to_tensor};
 use rlx::runtime::Precision;
 use rlx::{CompiledGraph, Module, Tensor, Value};
 use serde::Serialize;
@@ -51,7 +52,7 @@ pub fn verify(args: &VerifyArgs) -> Result<Outcome, CliError> {
     } else {
         let mut all = Vec::new();
         for path in &args.cases {
-            all.extend(read_case(path, &loaded.module)?);
+            all.extend(read_case(path, &args.model.model)?);
         }
         all
     };
@@ -154,7 +155,7 @@ fn evaluator_case(module: &Module, args: &VerifyArgs) -> Result<Case, CliError> 
     Ok(Case { name: "evaluator".into(), inputs, outputs })
 }
 
-fn read_case(path: &Path, module: &Module) -> Result<Vec<Case>, CliError> {
+fn read_case(path: &Path, model: &Path) -> Result<Vec<Case>, CliError> {
     if !path.exists() {
         return Err(CliError::File(path.to_path_buf(), "no such file or folder".into()));
     }
@@ -170,7 +171,7 @@ fn read_case(path: &Path, module: &Module) -> Result<Vec<Case>, CliError> {
     if folders.is_empty() {
         folders.push(path.to_path_buf());
     }
-    folders.iter().map(|f| onnx_case(f, module)).collect()
+    folders.iter().map(|f| onnx_case(f, model)).collect()
 }
 
 fn case_name(path: &Path) -> String {
@@ -195,27 +196,24 @@ fn npz_case(path: &Path) -> Result<Case, CliError> {
     Ok(case)
 }
 
-fn onnx_case(folder: &Path, module: &Module) -> Result<Case, CliError> {
+/// A folder of an ONNX case: `input_0.pb`, `output_0.pb`, … in the order of the model's lists.
+fn onnx_case(folder: &Path, model: &Path) -> Result<Case, CliError> {
     let fail = |why: String| CliError::File(folder.to_path_buf(), why);
-    let case = rlx::onnx::read_case(folder).map_err(|e| fail(e.to_string()))?;
-    let names: Vec<String> = fill::ports(module).into_iter().map(|p| p.0).collect();
-    let tensors = |values: Vec<Value>, names: Vec<String>, what: &str| -> Result<Vec<(String, Tensor)>, CliError> {
-        if values.len() > names.len() {
-            return Err(fail(format!("holds {} {what}s, the model has {}", values.len(), names.len())));
-        }
-        names
+    let options = ReadOptions::default();
+    let model =
+        OnnxFile::open(model, &options).and_then(OnnxFile::into_model).map_err(|e| CliError::Model(e.to_string()))?;
+    let case =
+        TestCase::read(folder, &model.main.inputs, &model.main.outputs, &options).map_err(|e| fail(e.to_string()))?;
+    let tensors = |values: Vec<(String, CaseValue)>| -> Result<Vec<(String, Tensor)>, CliError> {
+        values
             .into_iter()
-            .zip(values)
-            .map(|(n, v)| match v {
-                Value::Tensor(t) => Ok((n, t)),
-                _ => Err(fail(format!("{what} `{n}` is not a tensor"))),
+            .map(|(name, v)| match v {
+                CaseValue::Tensor(raw) => {
+                    Ok((name.clone(), to_tensor(&raw).map_err(|e| fail(format!("`{name}`: {e}")))?))
+                }
+                _ => Err(fail(format!("`{name}` is not a tensor"))),
             })
             .collect()
     };
-    let out_names = module.main.outputs().iter().map(|o| o.name.to_string()).collect();
-    Ok(Case {
-        name: case_name(folder),
-        inputs: tensors(case.inputs, names, "input")?,
-        outputs: tensors(case.outputs, out_names, "output")?,
-    })
+    Ok(Case { name: case_name(folder), inputs: tensors(case.inputs)?, outputs: tensors(case.outputs)? })
 }
