@@ -2,6 +2,7 @@
 
 use rlx_ir::ops::indexing::Combiner;
 use rlx_ir::ops::reduction::{MaxPoolIndices, ReduceKind, ReduceWindow, WindowKind};
+use rlx_ir::ops::shape::PadMode;
 use rlx_ir::{Dim, ValueId};
 
 use super::context::{Failure, NodeCx, Out};
@@ -134,13 +135,22 @@ fn max_unpool(cx: &mut NodeCx<'_, '_>) -> Out {
     for i in 0..n {
         pooled.push((&shape[i + 2] - 1) * strides[i] + kernel[i] - pads[i] - pads[i + n]);
     }
-    let to = if cx.has(2) { cx.sizes_at(2, "the output shape")? } else { pooled.clone() };
     let dtype = cx.dtype(x)?;
     let count = shape.numel();
     let zero = cx.b().scalar(dtype, 0.0)?;
     let b = cx.b();
-    let flat = b.broadcast_to(zero, [product(&to)])?;
+    let flat = b.broadcast_to(zero, [product(&pooled)])?;
     let (at, values) = (b.reshape(indices, [count.clone()])?, b.reshape(x, [count])?);
     let filled = b.scatter_elements(flat, at, values, 0, Combiner::Set)?;
-    Ok(vec![b.reshape(filled, to)?])
+    let y = b.reshape(filled, pooled.clone())?;
+    if !cx.has(2) {
+        return Ok(vec![y]);
+    }
+    let to = cx.sizes_at(2, "the output shape")?;
+    if to.len() != pooled.len() {
+        return Err(Failure::refused(format!("an output shape of {} axes for {shape}", to.len())));
+    }
+    let low = vec![Dim::ZERO; to.len()];
+    let high = to.iter().zip(&pooled).map(|(t, p)| t - p).collect();
+    Ok(vec![cx.b().pad(y, None, low, high, PadMode::Constant)?])
 }
