@@ -51,6 +51,14 @@ pub struct BoundAccess {
     pub strides: Strides,
 }
 
+impl BoundAccess {
+    /// Where the element with these indices on the first axes lies; 0 on the others.
+    #[inline]
+    pub fn start<const N: usize>(&self, index: [usize; N]) -> i64 {
+        index.iter().zip(&self.strides).fold(self.offset, |at, (&i, &s)| at + i as i64 * s)
+    }
+}
+
 /// A tensor with concrete sizes.
 #[derive(Clone, Debug)]
 pub struct BoundView {

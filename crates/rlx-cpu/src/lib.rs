@@ -33,4 +33,6 @@ pub use backend::CpuBackend;
 pub use executable::CpuExecutable;
 
 #[cfg(test)]
+mod rig;
+#[cfg(test)]
 mod testing;

@@ -186,6 +186,14 @@ pub fn position(mut point: usize, sizes: &[usize], offset: i64, strides: &[i64])
     at
 }
 
+/// The index on each axis of point number `point`.
+pub fn unravel(mut point: usize, sizes: &[usize], index: &mut [usize]) {
+    for (i, &n) in index.iter_mut().zip(sizes).rev() {
+        *i = point % n.max(1);
+        point /= n.max(1);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -200,7 +200,7 @@ pub struct AttentionKernel {
     pub scale: FloatBits,
     /// Query i sees keys up to i + keys − queries.
     pub causal: bool,
-    /// Query i sees only the last so many of those keys.
+    /// Query i sees only keys nearer than this to position i + keys − queries.
     pub window: Option<i64>,
     /// Scores become `softcap · tanh(score / softcap)`.
     pub softcap: Option<FloatBits>,

@@ -4,7 +4,7 @@
 //! its lines are in the nearest cache. A [`TileEpilogue`] then sees larger blocks, while they are in the second cache.
 
 use super::Strided;
-use crate::simd::{Kernel, MAX_W, Simd, math};
+use crate::simd::{Isa, Kernel, MAX_W, Simd, dispatch, math};
 use std::ops::Range;
 
 /// A function on each element of the result.
@@ -83,6 +83,17 @@ impl Epilogue<'_> {
     /// Does the menu leave the product as it is?
     pub(super) fn is_identity(&self) -> bool {
         self.scale.is_none() && self.bias.is_none() && self.residual.is_none() && self.activation == Activation::None
+    }
+}
+
+/// Applies the menu (not the hook) to rows that other kernels have computed, with a column stride of 1. Operands of the
+/// menu are seen from the first element on.
+///
+/// # Safety
+/// `c` holds `rows` by `cols` elements at a row stride of `c_row`, and the menu's operands cover them.
+pub unsafe fn apply_menu(isa: Isa, epilogue: &Epilogue<'_>, c: *mut f32, c_row: isize, rows: usize, cols: usize) {
+    if !epilogue.is_identity() {
+        dispatch(isa, ApplyMenu { epilogue, row: 0, col: 0, rows, cols, c, c_row });
     }
 }
 

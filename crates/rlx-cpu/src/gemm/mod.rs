@@ -22,7 +22,7 @@ mod stream;
 mod tasks;
 pub mod typed;
 
-pub use epilogue::{Activation, Epilogue, OutputBlock, TileEpilogue};
+pub use epilogue::{Activation, Epilogue, OutputBlock, TileEpilogue, apply_menu};
 pub use pack::{pack_b, pack_b_panels, packed_b_len, panel_width};
 pub use tasks::{TaskGrid, gemm_tasks};
 

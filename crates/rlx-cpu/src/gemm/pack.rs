@@ -111,10 +111,14 @@ unsafe fn pack_panel<S: Simd>(s: S, src: Strided, k: usize, width: usize, nr: us
     // SAFETY: for the whole body, p < k, c < width ≤ nr, so reads stay in the source and writes in the panel.
     unsafe {
         if src.col == 1 {
+            // Whole vectors; what runs over into the next k-step is written again by it.
             for p in 0..k {
-                let to = dst.add(p * nr);
-                std::ptr::copy_nonoverlapping(src.at(p, 0), to, width);
-                std::ptr::write_bytes(to.add(width), 0, nr - width);
+                for at in (0..nr).step_by(S::W) {
+                    let lanes = s.load_partial(src.at(p, at), width.saturating_sub(at).min(S::W));
+                    let to = dst.add(p * nr + at);
+                    let room = k * nr - (p * nr + at);
+                    if room >= S::W { s.store(to, lanes) } else { s.store_partial(to, lanes, room) }
+                }
             }
             return;
         }

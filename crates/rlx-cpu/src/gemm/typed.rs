@@ -100,6 +100,7 @@ const WIDTH: usize = 64;
 /// # Safety
 /// A is readable within `rows` by `k` (rows counted from 0 of the whole), B within `k` by `n`, C writable within `rows`
 /// by `n`; C overlaps neither and no two of its elements coincide.
+#[inline(always)]
 pub unsafe fn gemm_rows<T: Element>(
     rows: Range<usize>,
     n: usize,

@@ -1,58 +1,10 @@
-//! Pooling: reductions over sliding windows.
+//! Pooling of any dtype, element by element: right first.
 
-use crate::buffers::{BindCx, BindError, BoundAccess, Ptr, RunCx, Sizes};
-use crate::conv::unravel;
-use crate::space::position;
+use super::WindowPlan;
+use crate::buffers::{Ptr, RunCx};
+use crate::space::{position, unravel};
 use crate::tile::{Work, io};
-use rlx_compile::lir::WindowKernel;
 use rlx_ir::ops::reduction::WindowKind;
-
-/// A pooling kernel at concrete sizes.
-#[derive(Debug)]
-pub struct WindowPlan {
-    kind: WindowKind,
-    outer: Sizes,
-    in_spatial: Sizes,
-    out_spatial: Sizes,
-    window: Sizes,
-    strides: Vec<i64>,
-    dilations: Vec<i64>,
-    pad_low: Vec<i64>,
-    pad_high: Vec<i64>,
-    count_include_pad: bool,
-    input: BoundAccess,
-    output: BoundAccess,
-}
-
-/// Plans a pooling kernel.
-pub fn plan(k: &WindowKernel, cx: &BindCx<'_>) -> Result<WindowPlan, BindError> {
-    let (outer, in_spatial, out_spatial) = (cx.sizes(&k.outer)?, cx.sizes(&k.in_spatial)?, cx.sizes(&k.out_spatial)?);
-    let window = k.window.iter().map(|&w| usize::try_from(w)).collect::<Result<Sizes, _>>();
-    let window = window.map_err(|_| format!("a window of sizes {:?}", k.window))?;
-    let rank = window.len();
-    let ranks =
-        [in_spatial.len(), out_spatial.len(), k.strides.len(), k.dilations.len(), k.pad_low.len(), k.pad_high.len()];
-    if ranks != [rank; 6] {
-        return Err("a window's spatial attributes differ in rank".into());
-    }
-    let space = |tail: &Sizes| outer.iter().chain(tail).copied().collect::<Sizes>();
-    let input = cx.access(&k.input, &space(&in_spatial))?;
-    let output = cx.access(&k.output, &space(&out_spatial))?;
-    Ok(WindowPlan {
-        kind: k.kind,
-        input,
-        output,
-        outer,
-        in_spatial,
-        out_spatial,
-        window,
-        strides: k.strides.clone(),
-        dilations: k.dilations.clone(),
-        pad_low: k.pad_low.iter().map(|&d| cx.value(d)).collect(),
-        pad_high: k.pad_high.iter().map(|&d| cx.value(d)).collect(),
-        count_include_pad: k.count_include_pad,
-    })
-}
 
 /// Runs a pooling kernel.
 /// # Safety
@@ -77,11 +29,12 @@ pub unsafe fn run(p: &WindowPlan, run: &RunCx<'_>) {
                 for a in 0..rank {
                     let i = out[a] as i64 * p.strides[a] + tap[a] as i64 * p.dilations[a] - p.pad_low[a];
                     let n = p.in_spatial[a] as i64;
-                    inside &= (0..n).contains(&i);
+                    // Negative padding crops.
+                    inside &= (0..n.min(n + p.pad_high[a])).contains(&i);
                     padded &= i < n + p.pad_high[a];
                     at += i * p.input.strides[lead + a];
                 }
-                counted += usize::from(inside || (p.count_include_pad && padded));
+                counted += usize::from(if p.count_include_pad { padded } else { inside });
                 if !inside {
                     continue;
                 }
@@ -101,6 +54,7 @@ pub unsafe fn run(p: &WindowPlan, run: &RunCx<'_>) {
             let (float_value, int_value) = match p.kind {
                 WindowKind::Max => (most, greatest),
                 WindowKind::Sum => (sum, total),
+                WindowKind::Mean if counted == 0 => (0.0, 0),
                 WindowKind::Mean => (sum / counted as f64, total.checked_div(counted as i128).unwrap_or(0)),
             };
             let mut slot = [0u64; 2];

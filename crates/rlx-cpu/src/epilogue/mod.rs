@@ -1,7 +1,12 @@
 //! Epilogues: the scalar program of a contraction or convolution on its finished output elements.
 //!
 //! The output space is rows × columns: the kernel hands over pieces of a row (any columns of one row) that lie side by
-//! side in memory, in its accumulator dtype.
+//! side in memory, in its accumulator dtype. f32 products use what [`menu`] recognises instead, or hand finished blocks
+//! over through [`tile`].
+
+pub mod direct;
+pub mod menu;
+pub mod tile;
 
 use crate::buffers::{BindCx, BindError, Buffers, Sizes, Strides};
 use crate::map::computed_in_place;
@@ -36,24 +41,30 @@ pub struct EpiloguePlan {
     /// Steps of `Index` values over rows and columns.
     indices: Vec<(u32, Strides, Strides)>,
     modes: Modes,
-    /// The only write is the accumulator itself in f32, dense along columns.
-    identity: bool,
 }
 
-/// Plans an epilogue over the output axes, of which the first `row_axes` are rows.
+/// Plans an epilogue over output axes of these sizes. `order` lists the axes from outermost to innermost as the kernel
+/// counts its output; the first `row_axes` of them are rows.
 pub fn plan(
     e: &Epilogue,
     code: &Code,
     sizes: &[usize],
+    order: &[usize],
     row_axes: usize,
     cx: &BindCx<'_>,
 ) -> Result<EpiloguePlan, BindError> {
-    let reads = e.reads.iter().map(|a| cx.access(a, sizes)).collect::<Result<Vec<_>, _>>()?;
-    let writes = e.writes.iter().map(|a| cx.access(a, sizes)).collect::<Result<Vec<_>, _>>()?;
+    let ordered = |a: &rlx_compile::lir::Access| {
+        let mut access = cx.access(a, sizes)?;
+        access.strides = order.iter().map(|&a| access.strides.get(a).copied().unwrap_or(0)).collect();
+        Ok::<_, BindError>(access)
+    };
+    let reads = e.reads.iter().map(ordered).collect::<Result<Vec<_>, _>>()?;
+    let writes = e.writes.iter().map(ordered).collect::<Result<Vec<_>, _>>()?;
+    let sizes: &Sizes = &order.iter().map(|&a| sizes.get(a).copied().unwrap_or(1)).collect();
     let mut indices: Vec<(u32, Strides)> = Vec::new();
     for (i, step) in code.steps.iter().enumerate().filter(|(_, s)| s.live) {
         if let What::Index(axis) = step.what {
-            indices.push((i as u32, (0..sizes.len()).map(|a| i64::from(a == axis as usize)).collect()));
+            indices.push((i as u32, order.iter().map(|&a| i64::from(a == axis as usize)).collect()));
         }
     }
     let all: Vec<&[i64]> = (writes.iter().chain(&reads).map(|a| a.strides.as_slice()))
@@ -100,9 +111,7 @@ pub fn plan(
             inner(i) == 1 && computed_in_place(code, &modes, i, w.dtype, read)
         })
         .collect();
-    let identity = matches!(code.results[..], [r] if matches!(code.steps[r as usize].what, What::Acc))
-        && writes.iter().all(|w| Work::is_storage(w.dtype) && w.columns.len() == 1 && inner(0) == 1);
-    Ok(EpiloguePlan { rows, columns, reads, writes, direct, indices, modes, identity })
+    Ok(EpiloguePlan { rows, columns, reads, writes, direct, indices, modes })
 }
 
 impl EpiloguePlan {
@@ -114,23 +123,6 @@ impl EpiloguePlan {
     /// Number of columns.
     pub fn column_count(&self) -> usize {
         self.columns.points()
-    }
-
-    /// Where row `row` of the output lies, if the epilogue only writes the accumulator as it is, dense along columns:
-    /// the kernel may then write there itself and skip [`EpiloguePlan::run`].
-    pub fn identity_row(&self, bufs: &Buffers<'_>, row: usize) -> Option<*mut u8> {
-        let w = self.writes.first().filter(|_| self.identity)?;
-        let at = position(row, &self.rows.sizes, w.offset, &w.rows);
-        Some(bufs.base(w.buffer).wrapping_offset(at as isize * (w.dtype.bits() / 8) as isize))
-    }
-
-    /// Step from one row to the next of the identity's write, where rows are evenly spaced.
-    pub fn identity_row_stride(&self) -> Option<i64> {
-        let w = self.writes.first().filter(|_| self.identity)?;
-        match w.rows[..] {
-            [s] => Some(s),
-            _ => None,
-        }
     }
 
     /// Runs `f` with an epilogue runner of this thread.

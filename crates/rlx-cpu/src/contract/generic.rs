@@ -1,47 +1,18 @@
-//! Contractions: batched matrix products with an epilogue.
+//! Contractions and sums of products of any dtype, element by element: right first.
 
-use crate::buffers::{BindCx, BindError, BoundAccess, Ptr, RunCx, Sizes};
-use crate::epilogue::{self, EpiloguePlan};
+use super::ContractPlan;
+use crate::buffers::{Ptr, RunCx};
 use crate::space::position;
 use crate::tile::code::Code;
 use crate::tile::{Work, io, scratch};
-use rlx_compile::lir::ContractKernel;
 use rlx_ir::DType;
-
-/// A contraction at concrete sizes.
-#[derive(Debug)]
-pub struct ContractPlan {
-    batch: Sizes,
-    m: Sizes,
-    n: Sizes,
-    k: Sizes,
-    lhs: BoundAccess,
-    rhs: BoundAccess,
-    acc: DType,
-    epilogue: EpiloguePlan,
-}
-
-/// Plans a contraction.
-pub fn plan(k: &ContractKernel, code: &Code, cx: &BindCx<'_>) -> Result<ContractPlan, BindError> {
-    let (batch, m) = (cx.sizes(&k.batch)?, cx.sizes(&k.m)?);
-    let (n, kk) = (cx.sizes(&k.n)?, cx.sizes(&k.k)?);
-    let join = |parts: &[&Sizes]| parts.iter().flat_map(|p| p.iter().copied()).collect::<Sizes>();
-    let lhs = cx.access(&k.lhs, &join(&[&batch, &m, &kk]))?;
-    let rhs = cx.access(&k.rhs, &join(&[&batch, &n, &kk]))?;
-    let out = join(&[&batch, &m, &n]);
-    let epilogue = epilogue::plan(&k.epilogue, code, &out, batch.len() + m.len(), cx)?;
-    Ok(ContractPlan { batch, m, n, k: kk, lhs, rhs, acc: k.acc, epilogue })
-}
 
 /// Runs a contraction.
 /// # Safety
 /// As [`crate::map::run`].
 pub unsafe fn run(p: &ContractPlan, code: &Code, run: &RunCx<'_>) {
-    let count = |s: &Sizes| s.iter().product::<usize>();
+    let count = |s: &[usize]| s.iter().product::<usize>();
     let (batch, m, n, k) = (count(&p.batch), count(&p.m), count(&p.n), count(&p.k));
-    if batch * m * n == 0 {
-        return;
-    }
     let (lhs, rhs) = (Ptr(run.bufs.base(p.lhs.buffer)), Ptr(run.bufs.base(p.rhs.buffer)));
     let work = Work::of(p.acc).unwrap_or(Work::F32);
     let (nb, nm) = (p.batch.len(), p.m.len());

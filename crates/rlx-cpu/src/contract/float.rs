@@ -1,0 +1,343 @@
+//! Contractions of floats of up to 32 bits, as products of `crate::gemm`.
+//!
+//! When sizes are known, the groups of axes are merged to one axis each where all walks allow it; what cannot be merged
+//! becomes a loop around products. The result is written by the product itself where the epilogue is on the menu
+//! ([`Menu`]) and its walks are matrices; else finished blocks go through the tile machine.
+
+use super::ContractPlan;
+use super::operand::{Axes, Operand, Panels, panels};
+use crate::buffers::{BindCx, BindError, BoundAccess, Ptr, RunCx, Sizes, Strides};
+use crate::epilogue::EpiloguePlan;
+use crate::epilogue::direct::{Direct, Matrix};
+use crate::epilogue::menu::Menu;
+use crate::epilogue::tile::OnBlocks;
+use crate::gemm::{self, BOperand, GemmArgs, Strided, gemm_tasks};
+use crate::space::{Space, position};
+use crate::tile::code::Code;
+use crate::tile::{Work, scratch};
+use rlx_compile::lir::{ContractKernel, Storage};
+use rlx_ir::DType;
+
+/// A contraction as products.
+#[derive(Debug)]
+pub struct Product {
+    /// Sizes of the loops around products.
+    outer: Sizes,
+    m: usize,
+    n: usize,
+    k: usize,
+    left: Operand,
+    right: Operand,
+    /// Steps on the loops: slabs of the operands, rows and columns of the output.
+    left_slab: Strides,
+    right_slab: Strides,
+    row: Strides,
+    col: Strides,
+    /// Output rows from one row of the product to the next.
+    row_step: usize,
+    direct: Option<Direct>,
+}
+
+/// An axis of the output.
+#[derive(Clone, Debug)]
+struct Axis {
+    size: usize,
+    /// Steps of both operands, output rows and columns, the write and the reads of the menu.
+    steps: Vec<i64>,
+}
+
+/// Positions of an axis's steps.
+const LHS: usize = 0;
+const RHS: usize = 1;
+const ROW: usize = 2;
+const COL: usize = 3;
+const WALKS: usize = 4;
+
+/// Merges adjacent axes where the steps that matter allow it.
+fn merge(axes: &[Axis], matters: &[bool]) -> Vec<Axis> {
+    let mut out: Vec<Axis> = Vec::new();
+    for a in axes.iter().filter(|a| a.size != 1) {
+        if let Some(last) = out.last_mut() {
+            let joins = (last.steps.iter().zip(&a.steps).zip(matters))
+                .all(|((&o, &i), &m)| !m || i.checked_mul(a.size as i64) == Some(o));
+            if joins {
+                last.size *= a.size;
+                last.steps.clone_from(&a.steps);
+                continue;
+            }
+        }
+        out.push(a.clone());
+    }
+    out
+}
+
+/// Takes out the axis that products run over: the last of the largest.
+fn take_largest(axes: &mut Vec<Axis>, steps: usize) -> Axis {
+    let at = axes.iter().enumerate().max_by_key(|(_, a)| a.size).map(|(i, _)| i);
+    at.map_or_else(|| Axis { size: 1, steps: vec![0; steps] }, |i| axes.remove(i))
+}
+
+fn take_last(axes: &mut Vec<Axis>, steps: usize) -> Axis {
+    axes.pop().unwrap_or_else(|| Axis { size: 1, steps: vec![0; steps] })
+}
+
+/// A contraction as products, if its dtypes are those of this file.
+pub fn plan(k: &ContractKernel, p: &ContractPlan, cx: &BindCx<'_>) -> Result<Option<Product>, BindError> {
+    let narrow = |d: DType| Work::of(d) == Some(Work::F32);
+    if p.acc != DType::F32 || !narrow(p.lhs.dtype) || !narrow(p.rhs.dtype) {
+        return Ok(None);
+    }
+    let (nb, nm, nn) = (p.batch.len(), p.m.len(), p.n.len());
+    let menu = Menu::of(&k.epilogue);
+    let space: Sizes = p.batch.iter().chain(&p.m).chain(&p.n).copied().collect();
+    let mut walks: Vec<BoundAccess> = Vec::new();
+    if let Some(menu) = &menu {
+        for a in k.epilogue.writes.iter().chain(menu.reads().filter_map(|r| k.epilogue.reads.get(r as usize))) {
+            walks.push(cx.access(a, &space)?);
+        }
+    }
+    // A product writes its result before it reads what is added.
+    let in_place = walks.iter().skip(1).any(|w| w.buffer == walks[0].buffer);
+    let possible = menu.is_some() && !in_place && walks.iter().all(|w| w.dtype == DType::F32);
+
+    // Axes of the output with all steps.
+    let step = |w: &BoundAccess, i: usize| w.strides.get(i).copied().unwrap_or(0);
+    let after = |i: usize, end: usize| space[i + 1..end].iter().product::<usize>() as i64;
+    let axis = |i: usize| {
+        let (l, r, row, col) = if i < nb {
+            (step(&p.lhs, i), step(&p.rhs, i), after(i, nb + nm), 0)
+        } else if i < nb + nm {
+            (step(&p.lhs, i), 0, after(i, nb + nm), 0)
+        } else {
+            (0, step(&p.rhs, i - nm), 0, after(i, nb + nm + nn))
+        };
+        let steps = [l, r, row, col].into_iter().chain(walks.iter().map(|w| step(w, i))).collect();
+        Axis { size: space[i], steps }
+    };
+    let axes: Vec<Axis> = (0..space.len()).map(axis).collect();
+    // Trailing batch axes along which the right operand stays the same are rows.
+    let shared = axes[..nb].iter().rev().take_while(|a| a.size == 1 || a.steps[RHS] == 0).count();
+    let (batch, rest) = axes.split_at(nb - shared);
+    let (rows, cols) = rest.split_at(shared + nm);
+
+    let k_sizes = &p.k;
+    let weight = matches!(cx.lir.buffer(k.rhs.buffer).storage, Storage::Param(_) | Storage::Const(_));
+    let left_k = Axes::new(k_sizes, p.lhs.strides.get(nb + nm..).unwrap_or(&[]));
+    let right_k = Axes::new(k_sizes, p.rhs.strides.get(nb + nn..).unwrap_or(&[]));
+    // Operands that are not read where they lie need no merging: gathering goes along any axes.
+    let left_plain = p.lhs.dtype == DType::F32 && left_k.single().is_some();
+    let right_plain = p.rhs.dtype == DType::F32 && right_k.single().is_some();
+    let matters = |left: bool, right: bool, walks_too: bool| -> Vec<bool> {
+        let mut m = vec![left, right, true, true];
+        m.extend(walks.iter().map(|_| walks_too));
+        m
+    };
+    let width = WALKS + walks.len();
+    let choose = |direct: bool| {
+        let mut batch = merge(batch, &matters(true, true, direct));
+        let mut m = merge(rows, &matters(left_plain, false, direct));
+        let mut n = merge(cols, &matters(false, right_plain && !weight, direct));
+        let inner_m = take_largest(&mut m, width);
+        let inner_n = if direct { take_largest(&mut n, width) } else { take_last(&mut n, width) };
+        batch.extend(m);
+        batch.extend(n);
+        (batch, inner_m, inner_n)
+    };
+    let by_blocks = choose(false);
+    let mut chosen = None;
+    if possible {
+        let direct = choose(true);
+        // Much smaller products are not worth it.
+        if direct.1.size * 4 >= by_blocks.1.size.min(96) && direct.2.size * 4 >= by_blocks.2.size.min(96) {
+            chosen = Some(direct);
+        }
+    }
+    let direct = chosen.is_some();
+    let (outer, inner_m, inner_n) = chosen.unwrap_or(by_blocks);
+
+    // Where an operand is gathered, its inner axes are all those that make up the inner rows or columns.
+    let sizes: Sizes = outer.iter().map(|a| a.size).collect();
+    let steps = |i: usize| outer.iter().map(|a| a.steps[i]).collect::<Strides>();
+    let inner = |axes: &[Axis], inner: &Axis, number: usize, own: usize| {
+        // The axes with the numbers of rows (or columns) that the inner one spans.
+        let (low, high) = (inner.steps[number], inner.steps[number].saturating_mul(inner.size as i64));
+        let part: Vec<&Axis> =
+            axes.iter().filter(|a| a.size != 1 && a.steps[number] >= low && a.steps[number] < high).collect();
+        let sizes: Sizes = part.iter().map(|a| a.size).collect();
+        let strides: Strides = part.iter().map(|a| a.steps[own]).collect();
+        Axes::new(&sizes, &strides)
+    };
+    let slabs = |own: usize| {
+        // Loops along which the operand moves.
+        let part: Vec<&Axis> = outer.iter().filter(|a| a.steps[own] != 0).collect();
+        let sizes: Sizes = part.iter().map(|a| a.size).collect();
+        let strides: Strides = part.iter().map(|a| a.steps[own]).collect();
+        let mut next: i64 = sizes.iter().product::<usize>() as i64;
+        let mut number = Strides::new();
+        for a in &outer {
+            if a.steps[own] == 0 {
+                number.push(0);
+            } else {
+                next /= a.size.max(1) as i64;
+                number.push(next);
+            }
+        }
+        let space = Space { sizes, walks: vec![strides] };
+        (Axes { strides: space.walks.into_iter().next().unwrap_or_default(), sizes: space.sizes }, number)
+    };
+    let (left_slabs, left_slab) = slabs(LHS);
+    let (right_slabs, right_slab) = slabs(RHS);
+    let left = Operand {
+        buffer: p.lhs.buffer,
+        dtype: p.lhs.dtype,
+        offset: p.lhs.offset,
+        slabs: left_slabs,
+        rows: inner(rows, &inner_m, ROW, LHS),
+        cols: left_k,
+    };
+    let right = Operand {
+        buffer: p.rhs.buffer,
+        dtype: p.rhs.dtype,
+        offset: p.rhs.offset,
+        slabs: right_slabs,
+        rows: right_k,
+        cols: inner(cols, &inner_n, COL, RHS),
+    };
+    let matrix = |w: usize| Matrix {
+        buffer: walks[w].buffer,
+        offset: walks[w].offset,
+        outer: steps(WALKS + w),
+        row: inner_m.steps[WALKS + w],
+        col: inner_n.steps[WALKS + w],
+    };
+    let direct = menu.filter(|_| direct).and_then(|menu| Direct::new(menu, (0..walks.len()).map(matrix)));
+    Ok(Some(Product {
+        m: inner_m.size,
+        n: inner_n.size,
+        k: k_sizes.iter().product(),
+        left,
+        right,
+        left_slab,
+        right_slab,
+        row: steps(ROW),
+        col: steps(COL),
+        row_step: usize::try_from(inner_m.steps[ROW]).unwrap_or(0),
+        outer: sizes,
+        direct,
+    }))
+}
+
+/// Rows that are gathered at a time.
+const GATHERED: usize = 96;
+
+/// Where the right operand is found.
+enum Right {
+    Panels(Panels),
+    /// Where it lies.
+    Plain,
+    /// Gathered, dense: all slabs.
+    Dense(Ptr),
+}
+
+/// Runs a contraction.
+/// # Safety
+/// As [`crate::map::run`].
+pub unsafe fn run(p: &Product, epilogue: &EpiloguePlan, code: &Code, run: &RunCx<'_>) {
+    // SAFETY: the caller's promise.
+    if let Some(packed) = unsafe { panels(run, std::slice::from_ref(&p.right)) } {
+        // SAFETY: as above.
+        return unsafe { products(p, epilogue, code, run, &Right::Panels(packed[0])) };
+    }
+    let base = Ptr(run.bufs.base(p.right.buffer));
+    if p.right.strided(base.get(), 0).is_some() {
+        // SAFETY: as above.
+        return unsafe { products(p, epilogue, code, run, &Right::Plain) };
+    }
+    let (slabs, slab) = (p.right.slabs.len(), p.k * p.n);
+    scratch::with((slabs * slab).max(1) * size_of::<f32>(), |memory| {
+        let dense = Ptr(memory.as_mut_ptr());
+        run.region.parallel_for(slabs * p.k, &|i| {
+            let (s, row) = (i / p.k, i % p.k);
+            let dst = dense.get().cast::<f32>().wrapping_add(s * slab + row * p.n);
+            // SAFETY: the caller's promise; each row has a place of its own.
+            unsafe { p.right.gather(base.get(), s, row..row + 1, dst) };
+        });
+        // SAFETY: the caller's promise.
+        unsafe { products(p, epilogue, code, run, &Right::Dense(dense)) };
+    });
+}
+
+/// # Safety
+/// As [`run`]; `right` holds the right operand.
+unsafe fn products(p: &Product, epilogue: &EpiloguePlan, code: &Code, run: &RunCx<'_>, right: &Right) {
+    let outer: usize = p.outer.iter().product();
+    let (left_base, right_base) = (Ptr(run.bufs.base(p.left.buffer)), Ptr(run.bufs.base(p.right.buffer)));
+    let gathered = p.left.strided(left_base.get(), 0).is_none();
+    // Many products share the threads; few are divided.
+    let threads = run.region.threads().div_ceil(outer.max(1));
+    let grid = gemm_tasks(run.isa, p.m, p.n, p.k, threads);
+    let tasks = if gathered { p.m.div_ceil(GATHERED) } else { grid.len() };
+    run.region.parallel_for(outer * tasks, &|index| {
+        let (o, task) = (index / tasks, index % tasks);
+        let at = |strides: &Strides| usize::try_from(position(o, &p.outer, 0, strides)).unwrap_or(0);
+        let slab = at(&p.left_slab);
+        let b_slab = at(&p.right_slab);
+        let b = match right {
+            Right::Panels(panels) => BOperand::Packed(panels.slab(b_slab)),
+            Right::Dense(dense) => BOperand::Strided(Strided {
+                data: dense.get().cast::<f32>().wrapping_add(b_slab * p.k * p.n),
+                row: p.n as isize,
+                col: 1,
+            }),
+            Right::Plain => match p.right.strided(right_base.get(), b_slab) {
+                Some(b) => BOperand::Strided(b),
+                None => return,
+            },
+        };
+        let first = if gathered { task * GATHERED } else { 0 };
+        let rows = if gathered { (p.m - first).min(GATHERED) } else { p.m };
+        let gather_len = if gathered { (rows * p.k).next_multiple_of(16) } else { 0 };
+        let row = at(&p.row);
+        let hook = OnBlocks {
+            plan: epilogue,
+            code,
+            bufs: run.bufs,
+            isa: run.isa,
+            row: &|r| row + (first + r) * p.row_step,
+            col: at(&p.col),
+        };
+        let mut args = GemmArgs {
+            m: rows,
+            n: p.n,
+            k: p.k,
+            a: Strided { data: std::ptr::null(), row: p.k as isize, col: 1 },
+            b,
+            c: std::ptr::null_mut(),
+            c_row: 0,
+            c_col: 1,
+            accumulate: false,
+            epilogue: gemm::Epilogue::default(),
+        };
+        match &p.direct {
+            Some(d) => d.set(&mut args, &run.bufs, &p.outer, o, (first, 0)),
+            None => args.epilogue.hook = Some(&hook),
+        }
+        let len = gather_len + args.scratch_len(run.isa);
+        scratch::with(len * size_of::<f32>(), |memory| {
+            // SAFETY: the memory has room for `len` elements and is aligned to a cache line; the operands' walks were
+            // checked at bind; the result's parts are disjoint.
+            unsafe {
+                let memory = std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast::<f32>(), len);
+                let (dense, memory) = memory.split_at_mut(gather_len);
+                if gathered {
+                    p.left.gather(left_base.get(), slab, first..first + rows, dense.as_mut_ptr());
+                    args.a.data = dense.as_ptr();
+                    gemm::gemm(run.isa, &args, memory);
+                } else if let Some(a) = p.left.strided(left_base.get(), slab) {
+                    args.a = a;
+                    gemm::gemm_task(run.isa, &args, &grid, task, memory);
+                }
+            }
+        });
+    });
+}

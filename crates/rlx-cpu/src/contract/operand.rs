@@ -1,0 +1,236 @@
+//! The operands of f32 products as matrices of slabs × rows × columns, of any strides and of any float dtype of up to 32
+//! bits: read where they are, gathered and widened into dense rows, or packed into panels once for all runs.
+
+use crate::buffers::{Ptr, RunCx, Sizes, Strides};
+use crate::gemm::{Strided, pack_b_panels, packed_b_len, panel_width};
+use crate::simd::Isa;
+use crate::space::{Space, position};
+use crate::tile::{io, scratch};
+use rlx_driver::AlignedBuffer;
+use rlx_ir::DType;
+use smallvec::SmallVec;
+
+/// Some axes with an operand's steps on them, outermost first, merged where they allow it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Axes {
+    /// Sizes.
+    pub sizes: Sizes,
+    /// Steps.
+    pub strides: Strides,
+}
+
+impl Axes {
+    /// Merges axes.
+    pub fn new(sizes: &[usize], strides: &[i64]) -> Axes {
+        let mut space = Space::in_order(sizes, &[strides]);
+        Axes { strides: space.walks.pop().unwrap_or_default(), sizes: space.sizes }
+    }
+
+    /// Number of points.
+    pub fn len(&self) -> usize {
+        self.sizes.iter().product()
+    }
+
+    /// The step, where there is one axis.
+    pub fn single(&self) -> Option<isize> {
+        match self.strides[..] {
+            [s] => Some(s as isize),
+            _ => None,
+        }
+    }
+
+    /// Where point `i` lies, from `offset` on.
+    pub fn at(&self, i: usize, offset: i64) -> i64 {
+        position(i, &self.sizes, offset, &self.strides)
+    }
+}
+
+/// An operand: K × N for a right one, M × K for a left one, and as many of them as there are slabs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Operand {
+    /// The buffer.
+    pub buffer: u32,
+    /// Element type.
+    pub dtype: DType,
+    /// Position of element 0.
+    pub offset: i64,
+    /// Matrices.
+    pub slabs: Axes,
+    /// Rows.
+    pub rows: Axes,
+    /// Columns.
+    pub cols: Axes,
+}
+
+impl Operand {
+    /// The matrix of slab `slab` where it lies, if it is one of f32 with single steps.
+    pub fn strided(&self, base: *const u8, slab: usize) -> Option<Strided> {
+        let (row, col) = (self.rows.single()?, self.cols.single()?);
+        (self.dtype == DType::F32).then(|| {
+            let data = base.cast::<f32>().wrapping_offset(self.slabs.at(slab, self.offset) as isize);
+            Strided { data, row, col }
+        })
+    }
+
+    /// Copies rows of a slab, widened, to dense rows.
+    /// # Safety
+    /// `base` is the operand's memory, `dst` has room for the rows and does not overlap it.
+    pub unsafe fn gather(&self, base: *const u8, slab: usize, rows: std::ops::Range<usize>, dst: *mut f32) {
+        let offset = self.slabs.at(slab, self.offset);
+        let width = self.cols.len();
+        let block = io::Block { sizes: &self.cols.sizes, strides: &self.cols.strides };
+        for (i, r) in rows.enumerate() {
+            // SAFETY: the caller's promise; the walk was checked at bind.
+            unsafe { io::load(self.dtype, base, self.rows.at(r, offset), block, dst.add(i * width).cast()) };
+        }
+    }
+
+    /// What a packed form depends on, as a number that differs where they do.
+    fn fingerprint(&self, isa: Isa) -> u64 {
+        let mut hash = 0xcbf2_9ce4_8422_2325u64;
+        let mut mix = |v: u64| hash = (hash ^ v).wrapping_mul(0x0100_0000_01b3).rotate_left(29);
+        mix(panel_width(isa) as u64);
+        mix(self.buffer.into());
+        mix(self.offset as u64);
+        for axes in [&self.slabs, &self.rows, &self.cols] {
+            mix(axes.sizes.len() as u64);
+            axes.sizes.iter().for_each(|&n| mix(n as u64));
+            axes.strides.iter().for_each(|&s| mix(s as u64));
+        }
+        hash
+    }
+}
+
+/// Bytes before the panels: the fingerprint.
+const HEADER: usize = 64;
+
+/// A right operand in panels.
+#[derive(Clone, Copy, Debug)]
+pub struct Panels {
+    data: Ptr,
+    slab: usize,
+}
+
+impl Panels {
+    /// The panels of a slab.
+    pub fn slab(&self, slab: usize) -> *const f32 {
+        self.data.get().cast::<f32>().wrapping_add(slab * self.slab)
+    }
+}
+
+/// Panels of several operands.
+pub type PanelSet = SmallVec<[Panels; 4]>;
+
+/// Where the panels of operands lie behind each other from `start` on, and how many elements they have.
+fn lay_out(isa: Isa, operands: &[Operand], start: *mut u8) -> Option<(PanelSet, usize)> {
+    let (mut set, mut total) = (PanelSet::new(), 0usize);
+    for b in operands {
+        let slab = packed_b_len(isa, b.rows.len(), b.cols.len())?;
+        set.push(Panels { data: Ptr(start.cast::<f32>().wrapping_add(total).cast()), slab });
+        total = total.checked_add(slab.checked_mul(b.slabs.len())?)?.checked_next_multiple_of(16)?;
+    }
+    Some((set, total))
+}
+
+/// The panels of right operands that stay the same from run to run, made at the first one; `None` where they cannot be
+/// kept.
+/// # Safety
+/// `run` has the operands' memory.
+pub unsafe fn panels(run: &RunCx<'_>, operands: &[Operand]) -> Option<PanelSet> {
+    let weight = run.weight?;
+    let fingerprint = operands.iter().fold(1, |h: u64, b| h.rotate_left(7) ^ b.fingerprint(run.isa));
+    let make = || {
+        let (_, total) = lay_out(run.isa, operands, std::ptr::null_mut())?;
+        let mut memory = AlignedBuffer::uninit(total.checked_mul(size_of::<f32>())?.checked_add(HEADER)?).ok()?;
+        let start = memory.as_mut_ptr();
+        let (set, _) = lay_out(run.isa, operands, start.wrapping_add(HEADER))?;
+        // SAFETY: the buffer has room for the header and all panels, and is aligned beyond 8 bytes.
+        unsafe {
+            start.cast::<u64>().write(fingerprint);
+            operands.iter().zip(&set).for_each(|(b, &to)| pack(run, b, to));
+        }
+        Some(memory)
+    };
+    let kept = weight.get_or_make(make)?;
+    // SAFETY: whoever made it wrote the header.
+    let same = kept.len() >= HEADER && unsafe { kept.as_ptr().cast::<u64>().read() } == fingerprint;
+    // Another binding's kernel may have packed the operand as another matrix.
+    let set = lay_out(run.isa, operands, kept.as_ptr().wrapping_add(HEADER).cast_mut())?.0;
+    same.then_some(set)
+}
+
+/// Runs `f` with the panels of right operands: kept ones, or else packed for this run.
+/// # Safety
+/// `run` has the operands' memory.
+pub unsafe fn with_panels(run: &RunCx<'_>, operands: &[Operand], f: impl FnOnce(&[Panels])) {
+    // SAFETY: the caller's promise.
+    if let Some(set) = unsafe { panels(run, operands) } {
+        return f(&set);
+    }
+    let Some((_, total)) = lay_out(run.isa, operands, std::ptr::null_mut()) else { return };
+    scratch::with(total.max(1) * size_of::<f32>(), |memory| {
+        let Some((set, _)) = lay_out(run.isa, operands, memory.as_mut_ptr()) else { return };
+        // SAFETY: the caller's promise; the memory has room.
+        unsafe { operands.iter().zip(&set).for_each(|(b, &to)| pack(run, b, to)) };
+        f(&set);
+    });
+}
+
+/// Packs all slabs.
+/// # Safety
+/// `run` has the operand's memory; `to` has room.
+unsafe fn pack(run: &RunCx<'_>, b: &Operand, to: Panels) {
+    let (k, n) = (b.rows.len(), b.cols.len());
+    let base = Ptr(run.bufs.base(b.buffer));
+    let panel = panel_width(run.isa);
+    let panel_count = n.div_ceil(panel);
+    /// Panels of a task.
+    const SOME: usize = 8;
+    for slab in 0..b.slabs.len() {
+        let dst = Ptr(to.slab(slab).cast_mut().cast());
+        if let Some(src) = b.strided(base.get(), slab) {
+            let src = SendStrided(src);
+            run.region.parallel_ranges(panel_count, SOME, &|panels| {
+                // SAFETY: the caller's promise; tasks write panels of their own.
+                unsafe { pack_b_panels(run.isa, src.get(), k, n, panels, dst.get().cast()) };
+            });
+            continue;
+        }
+        // Columns of a few panels at a time, gathered first.
+        run.region.parallel_for(panel_count, &|p| {
+            let cols = p * panel..n.min((p + 1) * panel);
+            let width = cols.len();
+            scratch::with((k * width).max(1) * size_of::<f32>(), |memory| {
+                let dense = memory.as_mut_ptr().cast::<f32>();
+                let offset = b.slabs.at(slab, b.offset);
+                for r in 0..k {
+                    let row = b.rows.at(r, offset);
+                    for (i, c) in cols.clone().enumerate() {
+                        let one = io::Block { sizes: &[], strides: &[] };
+                        // SAFETY: the walk was checked at bind; the memory holds k · width elements.
+                        unsafe {
+                            io::load(b.dtype, base.get(), b.cols.at(c, row), one, dense.add(r * width + i).cast())
+                        };
+                    }
+                }
+                let src = Strided { data: dense, row: width as isize, col: 1 };
+                let to = dst.get().cast::<f32>().wrapping_add(p * panel * k);
+                // SAFETY: one panel's columns go to that panel's place.
+                unsafe { pack_b_panels(run.isa, src, k, width, 0..1, to) };
+            });
+        });
+    }
+}
+
+/// A matrix's description, for other threads.
+#[derive(Clone, Copy)]
+struct SendStrided(Strided);
+// SAFETY: only addresses; who reads them answers for it.
+unsafe impl Send for SendStrided {}
+// SAFETY: as above.
+unsafe impl Sync for SendStrided {}
+impl SendStrided {
+    fn get(&self) -> Strided {
+        self.0
+    }
+}

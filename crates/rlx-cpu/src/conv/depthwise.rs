@@ -1,0 +1,368 @@
+//! Convolutions of one channel a group, without packing or gathering: over channels where they lie side by side, else
+//! along the last spatial axis.
+//!
+//! Each output element is one chain of multiply-adds over the taps inside the input, in order.
+
+use super::ConvPlan;
+use super::phase::{Along, Phase, Row, interior, phases, rows};
+use crate::buffers::{Ptr, RunCx};
+use crate::contract::operand::{Axes, Operand, Panels, with_panels};
+use crate::epilogue::direct::Direct;
+use crate::gemm::{Strided, apply_menu, panel_width};
+use crate::simd::{Kernel, MAX_TILE_VECTORS, MAX_W, Simd, dispatch};
+use crate::tile::code::Code;
+use crate::tile::scratch;
+use rlx_ir::DType;
+use smallvec::SmallVec;
+
+/// A convolution of one channel a group.
+#[derive(Debug)]
+pub struct Depthwise {
+    phase: Phase,
+    /// Taps by channels.
+    weights: Operand,
+    /// Channels lie side by side in the input; the output is then counted with channels last.
+    pub last: bool,
+    /// The result as matrices of points by channels.
+    pub direct: Option<Direct>,
+}
+
+/// Plans it, if the convolution is one.
+pub fn plan(p: &ConvPlan) -> Option<Depthwise> {
+    let single = p.groups > 1 && p.in_channels == p.groups && p.out_channels == p.groups;
+    if p.transposed || !single || p.input.dtype != DType::F32 || p.window.is_empty() || p.window.contains(&0) {
+        return None;
+    }
+    let last = p.input.strides[1] == 1;
+    if !last && p.input.strides.last() != Some(&1) {
+        return None;
+    }
+    let phase = phases(p).pop()?;
+    let w = &p.weight.strides;
+    let weights = Operand {
+        buffer: p.weight.buffer,
+        dtype: p.weight.dtype,
+        offset: p.weight.offset,
+        slabs: Axes::new(&[], &[]),
+        rows: Axes::new(&p.window, &w[2..]),
+        cols: Axes::new(&[p.groups], &[w[0]]),
+    };
+    Some(Depthwise { phase, weights, last, direct: None })
+}
+
+/// Multiply-adds of a task.
+const TASK: usize = 1 << 16;
+/// Elements of a piece of the output that is finished at a time.
+const PIECE: usize = 1 << 13;
+
+/// Runs it.
+/// # Safety
+/// As [`crate::map::run`].
+pub unsafe fn run(d: &Depthwise, p: &ConvPlan, code: &Code, run: &RunCx<'_>) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        with_panels(run, std::slice::from_ref(&d.weights), |panels| {
+            let Some((x, outer)) = d.phase.axes.split_last() else { return };
+            let panels = panels[0];
+            if d.last {
+                over_channels(d, p, code, run, panels, outer, *x);
+            } else {
+                over_width(d, p, code, run, panels, outer, *x);
+            }
+        });
+    }
+}
+
+/// # Safety
+/// As [`run`].
+unsafe fn over_channels(
+    d: &Depthwise,
+    p: &ConvPlan,
+    code: &Code,
+    run: &RunCx<'_>,
+    panels: Panels,
+    outer: &[Along],
+    x: Along,
+) {
+    let channels = p.out_channels;
+    let base = Ptr(run.bufs.base(p.input.buffer));
+    let out_rows: usize = outer.iter().map(|a| a.outs).product();
+    let each = (TASK / (x.outs * channels * d.phase.taps()).max(1)).max(1);
+    let all = p.batch * out_rows;
+    let piece = (PIECE / channels).clamp(1, x.outs);
+    run.region.parallel_ranges(all, each, &|range| {
+        scratch::with(piece * channels * size_of::<f32>(), |memory| {
+            let memory = memory.as_mut_ptr().cast::<f32>();
+            for r in range {
+                let (image, row) = (r / out_rows, r % out_rows);
+                let from = p.input.offset + image as i64 * p.input.strides[0];
+                let rows = rows(outer, row, x.taps, from);
+                for first in (0..x.outs).step_by(piece) {
+                    let outs = first..x.outs.min(first + piece);
+                    let n = outs.len();
+                    let point = row * x.outs + first;
+                    let placed = d.direct.as_ref().map(|d| d.at(&run.bufs, &[p.batch], image, point, 0));
+                    let placed = placed.filter(|(c, _)| c.col == 1);
+                    let (out, out_row) =
+                        placed.map_or((memory, channels as isize), |(c, _)| (c.data.cast_mut(), c.row));
+                    let body = OverChannels {
+                        input: base.get().cast::<f32>(),
+                        rows: &rows,
+                        panels: panels.slab(0),
+                        taps: d.phase.taps(),
+                        x,
+                        outs,
+                        channels,
+                        out,
+                        out_row,
+                    };
+                    dispatch(run.isa, body);
+                    match placed {
+                        // SAFETY: the piece is within the result, which the menu's operands cover.
+                        Some((_, menu)) => unsafe { apply_menu(run.isa, &menu, out, out_row, n, channels) },
+                        None => p.epilogue.with_runner(code, run.bufs, run.isa, |e| {
+                            for i in 0..n {
+                                let row = image * out_rows * x.outs + point + i;
+                                // SAFETY: the row is this task's alone.
+                                unsafe { e.run(row, 0, channels, out.wrapping_add(i * channels).cast()) };
+                            }
+                        }),
+                    }
+                }
+            }
+        });
+    });
+}
+
+/// A piece of an output row, all channels. The maker answers for the memory.
+struct OverChannels<'a> {
+    input: *const f32,
+    rows: &'a [Row],
+    panels: *const f32,
+    taps: usize,
+    x: Along,
+    outs: std::ops::Range<usize>,
+    channels: usize,
+    out: *mut f32,
+    out_row: isize,
+}
+
+/// Output points at a time: enough independent sums to hide the latency of multiply-adds.
+const POINTS: usize = 4;
+
+impl Kernel for OverChannels<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let nr = S::W * S::TILE_VECTORS;
+        let (low, high) = interior(self.x);
+        let (low, high) = (low.clamp(self.outs.start, self.outs.end), high.clamp(self.outs.start, self.outs.end));
+        for panel in 0..self.channels.div_ceil(nr) {
+            let width = (self.channels - panel * nr).min(nr);
+            let mut o = self.outs.start;
+            while o < self.outs.end {
+                let inside = o >= low && o + POINTS <= high;
+                match (inside, width == nr) {
+                    (true, true) => self.points::<S, POINTS, true, true>(s, panel, width, o),
+                    (true, false) => self.points::<S, POINTS, true, false>(s, panel, width, o),
+                    (false, true) => self.points::<S, 1, false, true>(s, panel, width, o),
+                    (false, false) => self.points::<S, 1, false, false>(s, panel, width, o),
+                }
+                o += if inside { POINTS } else { 1 };
+            }
+        }
+    }
+}
+
+impl OverChannels<'_> {
+    // Plain index loops: constant bounds, unrolled whole, so that the sums stay in registers.
+    #[allow(clippy::needless_range_loop)]
+    #[inline(always)]
+    fn points<S: Simd, const P: usize, const INSIDE: bool, const WHOLE: bool>(
+        &self,
+        s: S,
+        panel: usize,
+        width: usize,
+        o: usize,
+    ) {
+        let nr = S::W * S::TILE_VECTORS;
+        let vectors = S::TILE_VECTORS;
+        let x = self.x;
+        let lanes = |v: usize| width.saturating_sub(v * S::W).min(S::W);
+        let mut sums = [[s.zero(); MAX_TILE_VECTORS]; P];
+        let weights = self.panels.wrapping_add(panel * self.taps * nr);
+        let channel = self.input.wrapping_add(panel * nr);
+        // SAFETY: rows and taps inside lie within the input, `width` channels from the panel's first on within its
+        // channels; the panel has `taps` steps; points and channels lie within the result.
+        unsafe {
+            for row in self.rows {
+                for t in 0..x.taps {
+                    let i = x.source + o as i64 * x.per_out + t as i64 * x.per_tap;
+                    if !INSIDE && !(0..x.input as i64).contains(&i) {
+                        continue;
+                    }
+                    let from = channel.wrapping_offset((row.at + i * x.stride) as isize);
+                    let w = weights.wrapping_add((row.tap + t) * nr);
+                    for v in 0..vectors {
+                        let wv = s.load(w.wrapping_add(v * S::W));
+                        for q in 0..P {
+                            let at = from.wrapping_offset(q as isize * (x.per_out * x.stride) as isize);
+                            let at = at.wrapping_add(v * S::W);
+                            let xv = if WHOLE { s.load(at) } else { s.load_partial(at, lanes(v)) };
+                            sums[q][v] = s.mul_add(wv, xv, sums[q][v]);
+                        }
+                    }
+                }
+            }
+            for q in 0..P {
+                let to = self.out.wrapping_offset((o - self.outs.start + q) as isize * self.out_row);
+                for v in 0..vectors {
+                    let to = to.wrapping_add(panel * nr + v * S::W);
+                    if WHOLE { s.store(to, sums[q][v]) } else { s.store_partial(to, sums[q][v], lanes(v)) }
+                }
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As [`run`].
+unsafe fn over_width(
+    d: &Depthwise,
+    p: &ConvPlan,
+    code: &Code,
+    run: &RunCx<'_>,
+    panels: Panels,
+    outer: &[Along],
+    x: Along,
+) {
+    let channels = p.out_channels;
+    let base = Ptr(run.bufs.base(p.input.buffer));
+    let out_rows: usize = outer.iter().map(|a| a.outs).product();
+    let taps = d.phase.taps();
+    let each = (TASK / (x.outs * taps).max(1)).max(1);
+    let nr = panel_width(run.isa);
+    run.region.parallel_ranges(p.batch * channels * out_rows, each, &|range| {
+        let mut weights: SmallVec<[f32; 32]> = smallvec::smallvec![0.0; taps];
+        scratch::with(x.outs * size_of::<f32>(), |memory| {
+            let memory = memory.as_mut_ptr().cast::<f32>();
+            for r in range {
+                let (plane, row) = (r / out_rows, r % out_rows);
+                let (image, c) = (plane / channels, plane % channels);
+                let panel = panels.slab(0).wrapping_add(c / nr * taps * nr + c % nr);
+                for (t, w) in weights.iter_mut().enumerate() {
+                    // SAFETY: the channel's panel has `taps` steps.
+                    *w = unsafe { *panel.add(t * nr) };
+                }
+                let from = p.input.offset + image as i64 * p.input.strides[0] + c as i64 * p.input.strides[1];
+                let rows = rows(outer, row, x.taps, from);
+                let placed = d.direct.as_ref().map(|d| d.at(&run.bufs, &[p.batch], image, row * x.outs, c));
+                // The row of points is a row here and a column of the matrices of points by channels.
+                let placed = placed.filter(|(m, _)| m.row == 1);
+                let out = placed.map_or(memory, |(m, _)| m.data.cast_mut());
+                let input = base.get().cast::<f32>();
+                dispatch(run.isa, OverWidth { input, rows: &rows, weights: &weights, x, out });
+                match placed {
+                    Some((m, mut menu)) => {
+                        let turn = |m: Strided| Strided { row: m.col, col: m.row, ..m };
+                        (menu.bias, menu.residual) = (menu.bias.map(turn), menu.residual.map(turn));
+                        // SAFETY: the row is within the result, which the menu's operands cover.
+                        unsafe { apply_menu(run.isa, &menu, out, m.col, 1, x.outs) };
+                    }
+                    None => p.epilogue.with_runner(code, run.bufs, run.isa, |e| {
+                        // SAFETY: the row of points is this task's alone.
+                        unsafe { e.run(plane, row * x.outs, x.outs, out.cast()) };
+                    }),
+                }
+            }
+        });
+    });
+}
+
+/// One output row of one channel. The maker answers for the memory.
+struct OverWidth<'a> {
+    input: *const f32,
+    rows: &'a [Row],
+    weights: &'a [f32],
+    x: Along,
+    out: *mut f32,
+}
+
+impl Kernel for OverWidth<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let (low, high) = interior(self.x);
+        // SAFETY: only outputs below `outs` are written, and only taps inside the input are read.
+        unsafe {
+            for o in (0..low).chain(high..self.x.outs) {
+                self.edge(s, o);
+            }
+            let mut o = low;
+            while o < high {
+                let n = (high - o).min(S::W);
+                if n == S::W {
+                    s.store(self.out.wrapping_add(o), self.inner::<S, true>(s, o, n));
+                } else {
+                    s.store_partial(self.out.wrapping_add(o), self.inner::<S, false>(s, o, n), n);
+                }
+                o += n;
+            }
+        }
+    }
+}
+
+impl OverWidth<'_> {
+    /// One output of which some taps may lie outside.
+    /// # Safety
+    /// `o` is an output.
+    #[inline(always)]
+    unsafe fn edge<S: Simd>(&self, s: S, o: usize) {
+        let mut sum = s.zero();
+        // SAFETY: taps inside lie in the input's memory.
+        unsafe {
+            for row in self.rows {
+                for t in 0..self.x.taps {
+                    if let Some(i) = self.x.at(o, t) {
+                        let from = self.input.wrapping_offset(row.at as isize).wrapping_add(i);
+                        sum = s.mul_add(s.splat(self.weights[row.tap + t]), s.load_partial(from, 1), sum);
+                    }
+                }
+            }
+            s.store_partial(self.out.wrapping_add(o), sum, 1);
+        }
+    }
+
+    /// `n` outputs of which all taps lie inside.
+    /// # Safety
+    /// `o..o + n` are such outputs.
+    #[inline(always)]
+    unsafe fn inner<S: Simd, const WHOLE: bool>(&self, s: S, o: usize, n: usize) -> S::F {
+        let mut sum = s.zero();
+        // SAFETY: taps inside lie in the input's memory.
+        unsafe {
+            for row in self.rows {
+                let first = self.x.source + o as i64 * self.x.per_out;
+                for t in 0..self.x.taps {
+                    let i = first + t as i64 * self.x.per_tap;
+                    let from = self.input.wrapping_offset((row.at + i) as isize);
+                    let v = if self.x.per_out != 1 {
+                        let mut lanes = [0.0f32; MAX_W];
+                        for (q, lane) in lanes.iter_mut().enumerate().take(n) {
+                            *lane = *from.wrapping_offset(q as isize * self.x.per_out as isize);
+                        }
+                        s.load(lanes.as_ptr())
+                    } else if WHOLE {
+                        s.load(from)
+                    } else {
+                        s.load_partial(from, n)
+                    };
+                    sum = s.mul_add(s.splat(self.weights[row.tap + t]), v, sum);
+                }
+            }
+        }
+        sum
+    }
+}

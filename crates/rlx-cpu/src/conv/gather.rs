@@ -1,0 +1,213 @@
+//! Gathers what output points see into dense blocks (im2col, a block at a time).
+
+use super::phase::{Along, Phase};
+use crate::space::unravel;
+use crate::tile::io;
+use rlx_ir::DType;
+use std::ops::Range;
+
+/// The input of one image and group.
+pub struct Source<'a> {
+    /// Its phase.
+    pub phase: &'a Phase,
+    /// Element type.
+    pub dtype: DType,
+    /// The buffer.
+    pub base: *const u8,
+    /// Position of the group's first channel at input index 0.
+    pub offset: i64,
+    /// Channels of the group.
+    pub channels: usize,
+    /// Step from one channel to the next.
+    pub channel: i64,
+}
+
+/// Axes beyond this many are not expected.
+const MAX_RANK: usize = 8;
+
+impl Source<'_> {
+    /// Copies `n` elements.
+    /// # Safety
+    /// The elements lie in the buffer; `dst` has room.
+    #[inline(always)]
+    unsafe fn copy(&self, at: i64, n: usize, step: i64, dst: *mut f32) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if self.dtype == DType::F32 {
+                let from = self.base.cast::<f32>().offset(at as isize);
+                if step == 1 && n >= 8 {
+                    std::ptr::copy_nonoverlapping(from, dst, n);
+                } else {
+                    for i in 0..n {
+                        *dst.add(i) = *from.offset(i as isize * step as isize);
+                    }
+                }
+            } else {
+                io::load(self.dtype, self.base, at, io::Block { sizes: &[n], strides: &[step] }, dst.cast());
+            }
+        }
+    }
+
+    /// Points `points` as dense rows of taps × channels.
+    /// # Safety
+    /// The input lies in the buffer; `dst` has room for the rows.
+    pub unsafe fn rows(&self, points: Range<usize>, dst: *mut f32) {
+        let (outer, last) = self.split();
+        let width = self.phase.taps() * self.channels;
+        // Taps of the last axis lie side by side: what is inside is one run.
+        let run = self.channel == 1 && last.per_tap * last.stride == self.channels as i64;
+        let mut index = [0usize; MAX_RANK];
+        let rank = outer.len() + 1;
+        unravel(points.start, &self.outs(), &mut index[..rank]);
+        for i in 0..points.len() {
+            // SAFETY: row i lies in `dst`; positions of taps inside lie in the buffer.
+            unsafe {
+                let mut to = dst.add(i * width);
+                let x = index[rank - 1];
+                let row = last.taps * self.channels;
+                self.each_outer_tap(outer, &index, |at| {
+                    match at {
+                        None => std::ptr::write_bytes(to, 0, row),
+                        Some(at) if run => {
+                            let (low, high) = range(last, x);
+                            let (low_len, len) = (low * self.channels, (high - low) * self.channels);
+                            std::ptr::write_bytes(to, 0, low_len);
+                            if len > 0 {
+                                let i = last.source + x as i64 * last.per_out + low as i64 * last.per_tap;
+                                self.copy(at + i * last.stride, len, 1, to.add(low_len));
+                            }
+                            std::ptr::write_bytes(to.add(low_len + len), 0, row - low_len - len);
+                        }
+                        Some(at) => {
+                            for t in 0..last.taps {
+                                let to = to.add(t * self.channels);
+                                match last.at(x, t) {
+                                    Some(i) => {
+                                        self.copy(at + i as i64 * last.stride, self.channels, self.channel, to);
+                                    }
+                                    None => std::ptr::write_bytes(to, 0, self.channels),
+                                }
+                            }
+                        }
+                    }
+                    to = to.add(row);
+                });
+            }
+            self.advance(&mut index, rank);
+        }
+    }
+
+    /// Points `points` as dense columns: channels × taps rows of as many elements as there are points.
+    /// # Safety
+    /// As [`Source::rows`].
+    pub unsafe fn columns(&self, points: Range<usize>, dst: *mut f32) {
+        let (outer, last) = self.split();
+        let count = points.len();
+        let rank = outer.len() + 1;
+        let taps = self.phase.taps();
+        let mut index = [0usize; MAX_RANK];
+        unravel(points.start, &self.outs(), &mut index[..rank]);
+        let mut done = 0;
+        while done < count {
+            // One run of the last axis.
+            let x = index[rank - 1];
+            let n = (last.outs - x).min(count - done);
+            let mut tap = 0;
+            // SAFETY: the run's places lie in `dst`; positions of taps inside lie in the buffer.
+            unsafe {
+                self.each_outer_tap(outer, &index, |at| {
+                    for t in 0..last.taps {
+                        let (low, high) = last.inside(t);
+                        let (low, high) = (low.clamp(x, x + n) - x, high.clamp(x, x + n) - x);
+                        for c in 0..self.channels {
+                            let to = dst.add((c * taps + tap) * count + done);
+                            let Some(at) = at.filter(|_| low < high) else {
+                                std::ptr::write_bytes(to, 0, n);
+                                continue;
+                            };
+                            let i = last.source + (x + low) as i64 * last.per_out + t as i64 * last.per_tap;
+                            let from = at + c as i64 * self.channel + i * last.stride;
+                            std::ptr::write_bytes(to, 0, low);
+                            self.copy(from, high - low, last.per_out * last.stride, to.add(low));
+                            std::ptr::write_bytes(to.add(high), 0, n - high);
+                        }
+                        tap += 1;
+                    }
+                });
+            }
+            done += n;
+            index[rank - 1] += n - 1;
+            self.advance(&mut index, rank);
+        }
+    }
+
+    fn split(&self) -> (&[Along], Along) {
+        /// Of a convolution without spatial axes.
+        const POINT: Along = Along {
+            outs: 1,
+            first: 0,
+            step: 1,
+            taps: 1,
+            first_tap: 0,
+            tap_step: 1,
+            source: 0,
+            per_out: 1,
+            per_tap: 1,
+            input: 1,
+            stride: 0,
+        };
+        self.phase.axes.split_last().map_or((&[], POINT), |(last, outer)| (outer, *last))
+    }
+
+    fn outs(&self) -> smallvec::SmallVec<[usize; 4]> {
+        if self.phase.axes.is_empty() {
+            return smallvec::smallvec![1];
+        }
+        self.phase.axes.iter().map(|a| a.outs).collect()
+    }
+
+    fn advance(&self, index: &mut [usize; MAX_RANK], rank: usize) {
+        let axes = &self.phase.axes;
+        for a in (0..rank).rev() {
+            index[a] += 1;
+            if axes.get(a).is_some_and(|x| index[a] < x.outs) {
+                return;
+            }
+            index[a] = 0;
+        }
+    }
+
+    /// Calls `f` for the taps of all axes but the last, in order, with the position of index 0 of the last axis, or `None`
+    /// where the tap lies outside.
+    #[inline(always)]
+    fn each_outer_tap(&self, outer: &[Along], index: &[usize; MAX_RANK], mut f: impl FnMut(Option<i64>)) {
+        match outer {
+            [] => f(Some(self.offset)),
+            [y] => {
+                for t in 0..y.taps {
+                    f(y.at(index[0], t).map(|i| self.offset + i as i64 * y.stride));
+                }
+            }
+            _ => {
+                let taps: smallvec::SmallVec<[usize; 4]> = outer.iter().map(|a| a.taps).collect();
+                let mut tap = [0usize; MAX_RANK];
+                for t in 0..taps.iter().product() {
+                    unravel(t, &taps, &mut tap[..taps.len()]);
+                    let at = outer.iter().enumerate().try_fold(self.offset, |at, (a, along)| {
+                        along.at(index[a], tap[a]).map(|i| at + i as i64 * along.stride)
+                    });
+                    f(at);
+                }
+            }
+        }
+    }
+}
+
+/// The taps `low..high` of output `x` that lie inside. They are adjacent.
+#[inline(always)]
+fn range(a: Along, x: usize) -> (usize, usize) {
+    let low = (0..a.taps).position(|t| a.at(x, t).is_some());
+    let Some(low) = low else { return (0, 0) };
+    let high = (low..a.taps).find(|&t| a.at(x, t).is_none()).unwrap_or(a.taps);
+    (low, high)
+}

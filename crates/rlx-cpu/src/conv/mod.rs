@@ -1,0 +1,157 @@
+//! Convolutions and their transposes, grouped, of any number of spatial axes.
+//!
+//! Floats of up to 32 bits become products of gathered pixels and packed weights ([`product`]): a transpose is cut into
+//! one plain convolution for each phase of its strides ([`phase`]). One channel a group has loops of its own
+//! ([`depthwise`]). Other dtypes go element by element ([`generic`]).
+
+mod depthwise;
+mod gather;
+mod generic;
+pub(crate) mod phase;
+mod product;
+
+#[cfg(test)]
+mod tests;
+
+use crate::buffers::{BindCx, BindError, BoundAccess, RunCx, Sizes, Strides};
+use crate::epilogue::direct::{Direct, Matrix};
+use crate::epilogue::menu::Menu;
+use crate::epilogue::{self, EpiloguePlan};
+use crate::space::Space;
+use crate::tile::Work;
+use crate::tile::code::Code;
+use rlx_compile::lir::ConvKernel;
+use rlx_ir::DType;
+
+/// A convolution at concrete sizes.
+#[derive(Debug)]
+pub struct ConvPlan {
+    transposed: bool,
+    batch: usize,
+    groups: usize,
+    in_channels: usize,
+    out_channels: usize,
+    in_spatial: Sizes,
+    out_spatial: Sizes,
+    window: Sizes,
+    strides: Vec<i64>,
+    dilations: Vec<i64>,
+    pad_low: Vec<i64>,
+    input: BoundAccess,
+    weight: BoundAccess,
+    acc: DType,
+    /// Rows are images and points, columns channels; or rows are images and channels, columns points.
+    epilogue: EpiloguePlan,
+    how: How,
+}
+
+#[derive(Debug)]
+enum How {
+    Nothing,
+    Product(product::Product),
+    Depthwise(depthwise::Depthwise),
+    Generic,
+}
+
+/// Plans a convolution.
+pub fn plan(k: &ConvKernel, code: &Code, cx: &BindCx<'_>) -> Result<ConvPlan, BindError> {
+    let (batch, in_channels, out_channels) = (cx.size(k.batch)?, cx.size(k.in_channels)?, cx.size(k.out_channels)?);
+    let (in_spatial, out_spatial) = (cx.sizes(&k.in_spatial)?, cx.sizes(&k.out_spatial)?);
+    let window = cx.sizes(&k.window)?;
+    let groups = usize::try_from(k.groups).ok().filter(|&g| g > 0).ok_or("a convolution needs at least one group")?;
+    if in_channels % groups != 0 || out_channels % groups != 0 {
+        return Err(format!(
+            "{in_channels} input and {out_channels} output channels do not divide into {groups} groups"
+        ));
+    }
+    let rank = window.len();
+    if [in_spatial.len(), out_spatial.len(), k.strides.len(), k.dilations.len(), k.pad_low.len()] != [rank; 5] {
+        return Err("a convolution's spatial attributes differ in rank".into());
+    }
+    if k.strides.iter().chain(&k.dilations).any(|&s| s < 1) {
+        return Err(format!("a convolution with strides {:?} and dilations {:?}", k.strides, k.dilations));
+    }
+    let space = |head: &[usize], tail: &[usize]| head.iter().chain(tail).copied().collect::<Sizes>();
+    let input = cx.access(&k.input, &space(&[batch, in_channels], &in_spatial))?;
+    let channels =
+        if k.transposed { [in_channels, out_channels / groups] } else { [out_channels, in_channels / groups] };
+    let weight = cx.access(&k.weight, &space(&channels, &window))?;
+    let out = space(&[batch, out_channels], &out_spatial);
+    let channels_first: Sizes = (0..out.len()).collect();
+    let channels_last: Sizes = std::iter::once(0).chain(2..out.len()).chain([1]).collect();
+    let epilogue = |order: &[usize], rows| epilogue::plan(&k.epilogue, code, &out, order, rows, cx);
+    let mut plan = ConvPlan {
+        transposed: k.transposed,
+        batch,
+        groups,
+        in_channels,
+        out_channels,
+        in_spatial,
+        out_spatial,
+        window,
+        strides: k.strides.clone(),
+        dilations: k.dilations.clone(),
+        pad_low: k.pad_low.iter().map(|&d| cx.value(d)).collect(),
+        input,
+        weight,
+        acc: k.acc,
+        epilogue: epilogue(&channels_first, 2)?,
+        how: How::Generic,
+    };
+    let narrow = |d: DType| Work::of(d) == Some(Work::F32);
+    if out.contains(&0) {
+        plan.how = How::Nothing;
+    } else if k.acc == DType::F32 && narrow(plan.input.dtype) && narrow(plan.weight.dtype) {
+        let direct = direct(k, &out, cx)?;
+        if let Some(mut d) = depthwise::plan(&plan) {
+            if d.last {
+                plan.epilogue = epilogue(&channels_last, 1 + rank)?;
+            }
+            d.direct = direct;
+            plan.how = How::Depthwise(d);
+        } else {
+            plan.epilogue = epilogue(&channels_last, 1 + rank)?;
+            plan.how = How::Product(product::plan(&plan, direct));
+        }
+    }
+    Ok(plan)
+}
+
+/// The result as matrices of points by channels, one for each image, if the epilogue is on the menu.
+fn direct(k: &ConvKernel, out: &[usize], cx: &BindCx<'_>) -> Result<Option<Direct>, BindError> {
+    let Some(menu) = Menu::of(&k.epilogue) else { return Ok(None) };
+    let mut walks: Vec<BoundAccess> = Vec::new();
+    for a in k.epilogue.writes.iter().chain(menu.reads().filter_map(|r| k.epilogue.reads.get(r as usize))) {
+        walks.push(cx.access(a, out)?);
+    }
+    // The result is written before what is added is read.
+    let in_place = walks.iter().skip(1).any(|w| w.buffer == walks[0].buffer);
+    let points: Vec<&[i64]> = walks.iter().map(|w| w.strides.get(2..).unwrap_or(&[])).collect();
+    let points = Space::in_order(&out[2..], &points);
+    if in_place || points.sizes.len() != 1 || walks.iter().any(|w| w.dtype != DType::F32) {
+        return Ok(None);
+    }
+    let matrix = |(i, w): (usize, &BoundAccess)| Matrix {
+        buffer: w.buffer,
+        offset: w.offset,
+        outer: w.strides.iter().take(1).copied().collect::<Strides>(),
+        row: points.walks.get(i).and_then(|s| s.first()).copied().unwrap_or(0),
+        col: w.strides.get(1).copied().unwrap_or(0),
+    };
+    Ok(Direct::new(menu, walks.iter().enumerate().map(matrix)))
+}
+
+/// Runs a convolution.
+/// # Safety
+/// As [`crate::map::run`].
+pub unsafe fn run(p: &ConvPlan, code: &Code, run: &RunCx<'_>) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match &p.how {
+            How::Nothing => {}
+            How::Product(product) => product::run(product, p, code, run),
+            How::Depthwise(d) => depthwise::run(d, p, code, run),
+            How::Generic => generic::run(p, code, run),
+        }
+    }
+}

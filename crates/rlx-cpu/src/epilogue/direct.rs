@@ -1,0 +1,86 @@
+//! Results that an f32 product writes itself: an epilogue of the menu whose walks are matrices.
+
+use super::menu::Menu;
+use crate::buffers::{Buffers, Strides};
+use crate::gemm::{self, GemmArgs, Strided};
+use crate::space::position;
+
+/// A walk as a matrix, with its steps on the loops around products.
+#[derive(Clone, Debug)]
+pub struct Matrix {
+    /// The buffer.
+    pub buffer: u32,
+    /// Position of element 0.
+    pub offset: i64,
+    /// Steps of the loops.
+    pub outer: Strides,
+    /// From one row to the next.
+    pub row: i64,
+    /// From one column to the next.
+    pub col: i64,
+}
+
+impl Matrix {
+    /// The matrix at point `i` of the loops, from a row and column on.
+    fn at(&self, bufs: &Buffers<'_>, outer: &[usize], i: usize, row: usize, col: usize) -> Strided {
+        let offset = position(i, outer, self.offset, &self.outer) as isize;
+        let data = bufs.base(self.buffer).cast::<f32>().wrapping_offset(offset).cast_const();
+        let all = Strided { data, row: self.row as isize, col: self.col as isize };
+        Strided { data: all.at(row, col), ..all }
+    }
+}
+
+/// What the product writes and what it adds.
+#[derive(Debug)]
+pub struct Direct {
+    menu: Menu,
+    write: Matrix,
+    bias: Option<Matrix>,
+    residual: Option<Matrix>,
+}
+
+impl Direct {
+    /// From the matrices of the write, then of the menu's reads.
+    pub fn new(menu: Menu, matrices: impl IntoIterator<Item = Matrix>) -> Option<Direct> {
+        let mut matrices = matrices.into_iter();
+        let write = matrices.next()?;
+        let bias = menu.bias.and_then(|_| matrices.next());
+        let residual = menu.residual.and_then(|_| matrices.next());
+        Some(Direct { menu, write, bias, residual })
+    }
+
+    /// The result's matrix and the menu at point `i` of the loops, from a row and column on.
+    pub fn at(
+        &self,
+        bufs: &Buffers<'_>,
+        outer: &[usize],
+        i: usize,
+        row: usize,
+        col: usize,
+    ) -> (Strided, gemm::Epilogue<'static>) {
+        let place = |m: &Matrix| m.at(bufs, outer, i, row, col);
+        let menu = gemm::Epilogue {
+            scale: self.menu.scale,
+            bias: self.bias.as_ref().map(place),
+            residual: self.residual.as_ref().map(place),
+            residual_last: self.menu.residual_last,
+            activation: self.menu.activation,
+            hook: None,
+        };
+        (place(&self.write), menu)
+    }
+
+    /// Makes a product write its result.
+    pub fn set(
+        &self,
+        args: &mut GemmArgs<'_>,
+        bufs: &Buffers<'_>,
+        outer: &[usize],
+        i: usize,
+        (row, col): (usize, usize),
+    ) {
+        let (c, menu) = self.at(bufs, outer, i, row, col);
+        (args.c, args.c_row, args.c_col) = (c.data.cast_mut(), c.row, c.col);
+        args.epilogue = menu;
+    }
+}

@@ -1,0 +1,110 @@
+//! Recognises epilogues that an f32 product can apply to its register tiles: scale, bias, residual, activation, in this
+//! order, or the residual after the activation.
+//!
+//! Each instruction of the program must be one step of that chain, since the menu rounds after each step as the tile
+//! machine does: both give the same bits.
+
+use crate::gemm::Activation;
+use rlx_compile::lir::{Epilogue, Literal, ScalarOp};
+use rlx_ir::DType;
+use rlx_ir::ops::Elementwise;
+use rlx_ir::ops::elementwise::{Binary, Unary};
+
+/// An epilogue as steps of the menu.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Menu {
+    /// Multiplies the product.
+    pub scale: Option<f32>,
+    /// The read that is added first.
+    pub bias: Option<u32>,
+    /// The read that is added second.
+    pub residual: Option<u32>,
+    /// It is added after the activation.
+    pub residual_last: bool,
+    /// The activation.
+    pub activation: Activation,
+}
+
+impl Menu {
+    /// The menu of an epilogue with one f32 result, if there is one.
+    pub fn of(e: &Epilogue) -> Option<Menu> {
+        let p = &e.program;
+        let [result] = p.results[..] else { return None };
+        if e.writes.len() != 1 || p.insts.iter().any(|i| i.dtype != DType::F32) {
+            return None;
+        }
+        let mut menu = Menu::default();
+        let mut activated = false;
+        // The instruction that holds the chain so far.
+        let mut chain: Option<u32> = None;
+        for (i, inst) in p.insts.iter().enumerate() {
+            let i = i as u32;
+            let op = match inst.op {
+                ScalarOp::Acc if chain.is_none() => {
+                    chain = Some(i);
+                    continue;
+                }
+                ScalarOp::Read(_) | ScalarOp::Const(_) => continue,
+                ScalarOp::Apply(op) => op,
+                _ => return None,
+            };
+            let from = chain?;
+            // The chain's values have no other users.
+            if inst.args.iter().filter(|&&a| a == from).count() != 1 {
+                return None;
+            }
+            let leaf = |n: usize| inst.args.get(n).and_then(|&a| p.insts.get(a as usize)).map(|x| x.op);
+            let number = |n: usize| match leaf(n) {
+                Some(ScalarOp::Const(Literal::Float(f))) => Some(f.get() as f32),
+                _ => None,
+            };
+            let other = if inst.args.first() == Some(&from) { 1 } else { 0 };
+            match op {
+                Elementwise::Binary(Binary::Mul) => {
+                    let first = menu == Menu::default() && !activated;
+                    menu.scale = Some(number(other).filter(|_| first)?);
+                }
+                Elementwise::Binary(Binary::Add) => {
+                    let Some(ScalarOp::Read(read)) = leaf(other) else { return None };
+                    if !activated && menu.bias.is_none() {
+                        menu.bias = Some(read);
+                    } else if menu.residual.is_none() {
+                        menu.residual = Some(read);
+                        menu.residual_last = activated;
+                    } else {
+                        return None;
+                    }
+                }
+                Elementwise::Unary(f) if !activated => {
+                    menu.activation = activation(f)?;
+                    activated = true;
+                }
+                Elementwise::Clamp if !activated && inst.args.first() == Some(&from) => {
+                    menu.activation = Activation::Clip { lo: number(1)?, hi: number(2)? };
+                    activated = true;
+                }
+                _ => return None,
+            }
+            chain = Some(i);
+        }
+        (chain == Some(result)).then_some(menu)
+    }
+
+    /// The reads that it uses.
+    pub fn reads(&self) -> impl Iterator<Item = u32> {
+        self.bias.into_iter().chain(self.residual)
+    }
+}
+
+fn activation(f: Unary) -> Option<Activation> {
+    Some(match f {
+        Unary::Relu => Activation::Relu,
+        Unary::Gelu => Activation::Gelu,
+        Unary::GeluTanh => Activation::GeluTanh,
+        Unary::Silu => Activation::Silu,
+        Unary::Sigmoid => Activation::Sigmoid,
+        Unary::Tanh => Activation::Tanh,
+        Unary::HardSwish => Activation::HardSwish,
+        _ => return None,
+    })
+}
