@@ -1,5 +1,8 @@
 //! A rig for tests of kernels: a program's buffers with memory, and one kernel run on them.
 
+// Buffers are as large as their values are many.
+#![allow(clippy::undocumented_unsafe_blocks)]
+
 use crate::buffers::{BindCx, Buffers, Ptr, RunCx, Weight};
 use crate::simd::Isa;
 use crate::tile::code::{Code, Scope};

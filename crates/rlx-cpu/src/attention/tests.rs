@@ -1,5 +1,10 @@
 //! Attention against plain f64 loops.
 
+// Buffers have the sizes that the plans were made for.
+#![allow(clippy::undocumented_unsafe_blocks)]
+// Loops are written as the sums that they stand for.
+#![allow(clippy::needless_range_loop)]
+
 use super::*;
 use crate::rig::{Rig, assert_near, dense, noise};
 use crate::simd::Isa;

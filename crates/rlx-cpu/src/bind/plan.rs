@@ -24,9 +24,9 @@ pub enum Plan {
     /// A row kernel.
     Row(RowPlan),
     /// A contraction.
-    Contract(ContractPlan),
+    Contract(Box<ContractPlan>),
     /// A convolution.
-    Conv(ConvPlan),
+    Conv(Box<ConvPlan>),
     /// Pooling.
     Window(WindowPlan),
     /// An attention.
@@ -193,8 +193,8 @@ fn plan(
     Ok(match (&program.lir.kernels[k].kernel, &program.codes[k]) {
         (Kernel::Map(m), KernelCode::Scalar(code)) => Plan::Map(map::plan(m, code, cx)?),
         (Kernel::Row(r), KernelCode::Row(code)) => Plan::Row(row::plan(r, code, cx)?),
-        (Kernel::Contract(c), KernelCode::Scalar(code)) => Plan::Contract(contract::plan(c, code, cx)?),
-        (Kernel::Conv(c), KernelCode::Scalar(code)) => Plan::Conv(conv::plan(c, code, cx)?),
+        (Kernel::Contract(c), KernelCode::Scalar(code)) => Plan::Contract(Box::new(contract::plan(c, code, cx)?)),
+        (Kernel::Conv(c), KernelCode::Scalar(code)) => Plan::Conv(Box::new(conv::plan(c, code, cx)?)),
         (Kernel::Window(w), _) => Plan::Window(window::plan(w, cx)?),
         (Kernel::Attention(a), _) => Plan::Attention(attention::plan(a, cx)?),
         (Kernel::Library(l), _) => Plan::Library(library::plan(l, defines, cx)?),

@@ -36,8 +36,8 @@ pub struct ContractPlan {
 #[derive(Debug)]
 enum How {
     Nothing,
-    Float(float::Product),
-    Typed(typed::Product),
+    Float(Box<float::Product>),
+    Typed(Box<typed::Product>),
     Generic,
 }
 
@@ -55,9 +55,9 @@ pub fn plan(k: &ContractKernel, code: &Code, cx: &BindCx<'_>) -> Result<Contract
     plan.how = if out.contains(&0) {
         How::Nothing
     } else if let Some(p) = float::plan(k, &plan, cx)? {
-        How::Float(p)
+        How::Float(Box::new(p))
     } else if let Some(p) = typed::plan(&plan) {
-        How::Typed(p)
+        How::Typed(Box::new(p))
     } else {
         How::Generic
     };

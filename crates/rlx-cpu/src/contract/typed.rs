@@ -92,15 +92,15 @@ unsafe fn typed<T: Element + Widen>(t: &Product, p: &ContractPlan, code: &Code, 
         scratch::with((a_len + b_len).max(1) * size_of::<T>(), |memory| {
             let a = Ptr(memory.as_mut_ptr());
             let bt = Ptr(memory.as_mut_ptr().cast::<T>().wrapping_add(a_len).cast());
-            // SAFETY (all): the walks were checked at bind; the memory has room for both operands, and tasks write parts
-            // of their own.
-            run.region.parallel_for(m, &|r| unsafe {
+            run.region.parallel_for(m, &|r| {
                 let at = t.left.rows.at(r, left);
-                T::widen(p.lhs.dtype, lhs.get(), at, &t.left.cols, a.get().cast::<T>().add(r * k));
+                // SAFETY: the walk was checked at bind; the memory has room for the operand, and this row is the task's.
+                unsafe { T::widen(p.lhs.dtype, lhs.get(), at, &t.left.cols, a.get().cast::<T>().add(r * k)) };
             });
-            run.region.parallel_for(k, &|c| unsafe {
+            run.region.parallel_for(k, &|c| {
                 let at = t.right.cols.at(c, right);
-                T::widen(p.rhs.dtype, rhs.get(), at, &t.right.rows, bt.get().cast::<T>().add(c * n));
+                // SAFETY: as above.
+                unsafe { T::widen(p.rhs.dtype, rhs.get(), at, &t.right.rows, bt.get().cast::<T>().add(c * n)) };
             });
             run.region.parallel_for(parts, &|part| {
                 let rows = part * rows_each..m.min((part + 1) * rows_each);

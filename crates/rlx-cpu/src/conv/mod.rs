@@ -48,8 +48,8 @@ pub struct ConvPlan {
 #[derive(Debug)]
 enum How {
     Nothing,
-    Product(product::Product),
-    Depthwise(depthwise::Depthwise),
+    Product(Box<product::Product>),
+    Depthwise(Box<depthwise::Depthwise>),
     Generic,
 }
 
@@ -108,10 +108,10 @@ pub fn plan(k: &ConvKernel, code: &Code, cx: &BindCx<'_>) -> Result<ConvPlan, Bi
                 plan.epilogue = epilogue(&channels_last, 1 + rank)?;
             }
             d.direct = direct;
-            plan.how = How::Depthwise(d);
+            plan.how = How::Depthwise(Box::new(d));
         } else {
             plan.epilogue = epilogue(&channels_last, 1 + rank)?;
-            plan.how = How::Product(product::plan(&plan, direct));
+            plan.how = How::Product(Box::new(product::plan(&plan, direct)));
         }
     }
     Ok(plan)

@@ -1,5 +1,10 @@
 //! Convolutions against plain f64 loops.
 
+// Buffers have the sizes that the plans were made for.
+#![allow(clippy::undocumented_unsafe_blocks)]
+// Loops are written as the sums that they stand for.
+#![allow(clippy::needless_range_loop)]
+
 use super::*;
 use crate::buffers::Weight;
 use crate::rig::{Rig, Step, assert_near, chain, dense, noise};

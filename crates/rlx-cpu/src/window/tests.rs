@@ -1,5 +1,8 @@
 //! Pooling against plain f64 loops.
 
+// Buffers have the sizes that the plans were made for.
+#![allow(clippy::undocumented_unsafe_blocks)]
+
 use super::*;
 use crate::rig::{Rig, assert_near, dense, noise};
 use crate::simd::Isa;
