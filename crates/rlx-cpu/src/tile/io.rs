@@ -189,7 +189,7 @@ unsafe fn load_one(dtype: DType, base: *const u8, at: i64, y: *mut u8, to: usize
 /// The bits of an element of a dtype narrower than a byte.
 /// # Safety
 /// The element lies in the buffer at `base`.
-unsafe fn narrow(dtype: DType, base: *const u8, at: i64) -> u8 {
+pub unsafe fn narrow(dtype: DType, base: *const u8, at: i64) -> u8 {
     let bits = dtype.bits() as i64;
     let per = 8 / bits;
     // SAFETY: the caller's promise.
@@ -270,7 +270,7 @@ unsafe fn store_one(dtype: DType, base: *mut u8, at: i64, x: *const u8, from: us
 
 /// # Safety
 /// The element lies in the buffer at `base`, and no other thread touches its byte.
-unsafe fn set_narrow(dtype: DType, base: *mut u8, at: i64, value: u8) {
+pub unsafe fn set_narrow(dtype: DType, base: *mut u8, at: i64, value: u8) {
     let bits = dtype.bits() as i64;
     let per = 8 / bits;
     let mask = (1u8 << bits) - 1;

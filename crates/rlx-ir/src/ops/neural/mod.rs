@@ -19,7 +19,7 @@ pub use batch_norm::BatchNorm;
 pub use group_norm::GroupNorm;
 pub use layer_norm::LayerNorm;
 pub use recurrent::{CellActivation, CellFunction, Gru, Lstm, Rnn, RnnDirection};
-pub use resize::{CoordMode, NearestMode, Resize, ResizeMode};
+pub use resize::{CoordMode, NearestMode, Resize, ResizeMode, Taps};
 pub use rms_norm::RmsNorm;
 pub use rotary::RotaryEmbedding;
 pub use softmax::Softmax;

@@ -15,7 +15,7 @@ use crate::tensor::{Tensor, Value};
 
 mod taps;
 
-use taps::Taps;
+pub use taps::Taps;
 
 crate::attr_enum! {
     /// How a value between elements is made.
@@ -107,6 +107,18 @@ impl Resize {
         }
     }
 
+    /// What the elements of an axis of the result are made of, in the order of the axis; `None` where the axis stays as it is. An error
+    /// where there is nothing to make them from.
+    pub fn taps(&self, axis: usize, input: usize, output: usize) -> Result<Option<Vec<Taps>>, OpError> {
+        if self.is_identity(axis, input, output) {
+            return Ok(None);
+        }
+        if input == 0 && output > 0 {
+            return Err(OpError::new(format!("axis {axis} has no elements to make {output} from")));
+        }
+        Ok(Some(Taps::of_axis(self, axis, input, output)))
+    }
+
     /// Whether it leaves an axis as it is.
     fn is_identity(&self, axis: usize, input: usize, output: usize) -> bool {
         let scale = self.scales.get(axis).copied().flatten().map_or(1.0, FloatBits::get);
@@ -161,13 +173,9 @@ impl OpRules for Resize {
         let sizes = cx.sizes(&self.sizes)?;
         let mut axes = Vec::new();
         for (axis, (&input, &output)) in x.dims().iter().zip(&sizes).enumerate() {
-            if self.is_identity(axis, input, output) {
-                continue;
+            if let Some(taps) = self.taps(axis, input, output)? {
+                axes.push((axis, taps));
             }
-            if input == 0 && output > 0 {
-                return Err(OpError::new(format!("axis {axis} has no elements to make {output} from")));
-            }
-            axes.push((axis, Taps::of_axis(self, axis, input, output)));
         }
         if self.mode == ResizeMode::Nearest && axes.iter().all(|(_, t)| t.iter().all(|t| t.extrapolated.is_none())) {
             return Ok(vec![pick(x, &sizes, &axes)?.into()]);

@@ -38,8 +38,8 @@ op! {
     }
 }
 
-/// The source index of each index along one axis; `None` is the fill.
-fn axis_map(n: usize, low: i64, high: i64, mode: PadMode) -> Result<Vec<Option<usize>>, OpError> {
+/// The source index of each index along one axis of `n` elements padded by `low` and `high`; `None` is the fill.
+pub fn pad_sources(n: usize, low: i64, high: i64, mode: PadMode) -> Result<Vec<Option<usize>>, OpError> {
     let (n, low, high) = (n as i128, i128::from(low), i128::from(high));
     let out = n + low + high;
     if out < 0 {
@@ -78,7 +78,7 @@ fn positions(
     mode: PadMode,
 ) -> Result<(Vec<usize>, Vec<Option<usize>>), OpError> {
     let maps = (0..from.len())
-        .map(|a| axis_map(from[a], low[a], high[a], mode).map_err(|e| OpError::new(format!("axis {a}: {e}"))))
+        .map(|a| pad_sources(from[a], low[a], high[a], mode).map_err(|e| OpError::new(format!("axis {a}: {e}"))))
         .collect::<Result<Vec<_>, _>>()?;
     let dims: Vec<usize> = maps.iter().map(Vec::len).collect();
     let strides = row_major_strides(from);

@@ -7,7 +7,8 @@ use crate::attr::FloatBits;
 const FAR: f64 = (1u64 << 52) as f64;
 
 /// The elements that one element of the result is made of.
-pub(super) struct Taps {
+#[derive(Clone, Debug, PartialEq)]
+pub struct Taps {
     /// Index on the operand's axis, and weight.
     pub weights: Vec<(usize, f64)>,
     /// The value instead, if the place lies outside the operand.
@@ -21,7 +22,7 @@ impl Taps {
     }
 
     /// For each element of the resized axis.
-    pub fn of_axis(op: &Resize, axis: usize, input: usize, output: usize) -> Vec<Taps> {
+    pub(super) fn of_axis(op: &Resize, axis: usize, input: usize, output: usize) -> Vec<Taps> {
         let scale = op.scales.get(axis).copied().flatten().map_or_else(|| output as f64 / input as f64, FloatBits::get);
         (0..output).map(|i| Taps::at(op, op.place(axis, i, input, output, scale), input, scale)).collect()
     }
