@@ -36,13 +36,7 @@ pub fn plan(op: &ArgReduce, inputs: &[BoundView], outputs: &[BoundView]) -> Resu
         return Err(format!("axis {axis} is empty and has no extreme"));
     }
     let lines = Lines::new(x, axis, out, &strides);
-    Ok(Box::new(Plan {
-        largest: op.kind == ArgKind::Max,
-        last: op.select_last,
-        x: x.clone(),
-        out: out.clone(),
-        lines,
-    }))
+    Ok(Box::new(Plan { largest: op.kind == ArgKind::Max, last: op.select_last, x: x.clone(), out: out.clone(), lines }))
 }
 
 impl Routine for Plan {
@@ -59,7 +53,13 @@ impl Plan {
         let better = |a: T, b: T| match (a.is_nan(), b.is_nan()) {
             (true, b) => !b,
             (_, true) => false,
-            _ => if self.largest { b.below(a) } else { a.below(b) },
+            _ => {
+                if self.largest {
+                    b.below(a)
+                } else {
+                    a.below(b)
+                }
+            }
         };
         better(new, old) || self.last && !better(old, new)
     }

@@ -1,7 +1,7 @@
 //! Blocks at computed places.
 
-use super::moves::{Block, copy_view};
 use super::indices::Indices;
+use super::moves::{Block, copy_view};
 use super::{Defined, Routine, agree, operands};
 use crate::buffers::{BindError, BoundView, KernelError, Ptr, RunCx};
 use crate::space::position;

@@ -134,7 +134,8 @@ impl Tuples {
                     _ => position((at + i) / per_batch, &x.sizes[..b], x.access.offset, &x.access.strides[..b]),
                 };
                 let axes = x.sizes[b..].iter().zip(&x.access.strides[b..]);
-                let place = part[i * k..(i + 1) * k].iter().zip(axes).fold(first, |p, (&j, (&n, &s))| p + resolve(j, n) * s);
+                let place =
+                    part[i * k..(i + 1) * k].iter().zip(axes).fold(first, |p, (&j, (&n, &s))| p + resolve(j, n) * s);
                 f(at + i, place);
             }
             at += n;
@@ -158,8 +159,7 @@ pub fn plan_nd(op: &GatherNd, inputs: &[BoundView], outputs: &[BoundView]) -> Re
     let tuples = tuples.filter(|_| x.access.dtype == out.access.dtype);
     let Some(tuples) = tuples else { return Err(super::misfit("gather_nd", inputs, outputs)) };
     let (from, q) = (tuples.batch + tuples.len, tuples.sizes.len());
-    let block =
-        Block::new(x.access.dtype, &x.sizes[from..], &x.access.strides[from..], &out.access.strides[q..]);
+    let block = Block::new(x.access.dtype, &x.sizes[from..], &x.access.strides[from..], &out.access.strides[q..]);
     Ok(Box::new(NdSlices { tuples, x: x.clone(), indices: indices.clone(), out: out.clone(), block }))
 }
 

@@ -108,9 +108,8 @@ impl<'a> Indices<'a> {
         }
         let a = &self.view.access;
         // SAFETY: the point is one of the view's.
-        let value = unsafe {
-            io::read_i128(a.dtype, self.base.get(), position(bad, &self.view.sizes, a.offset, &a.strides))
-        };
+        let value =
+            unsafe { io::read_i128(a.dtype, self.base.get(), position(bad, &self.view.sizes, a.offset, &a.strides)) };
         let (size, axis) = (sizes[bad % k], first_axis + bad % k);
         Err(format!(
             "index {value} (element {bad} of the indices) is out of range for the {size} elements of axis {axis}; \

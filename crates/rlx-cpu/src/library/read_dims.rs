@@ -24,7 +24,11 @@ impl Routine for ReadDims {
             // SAFETY: the view lies within its buffer.
             let v = unsafe { io::read_i128(a.dtype, run.bufs.base(a.buffer), at) };
             let size = i64::try_from(v).ok().filter(|&v| v >= 0);
-            symbols.push(size.ok_or_else(|| format!("element {i} of a tensor of sizes is {v}; sizes are from 0 to {}", i64::MAX))?);
+            symbols.push(
+                size.ok_or_else(|| {
+                    format!("element {i} of a tensor of sizes is {v}; sizes are from 0 to {}", i64::MAX)
+                })?,
+            );
         }
         let bytes = a.dtype.bytes_for(x.numel()).unwrap_or(0);
         let mut copy = AlignedBuffer::uninit(bytes).map_err(|e| e.to_string())?;

@@ -189,9 +189,7 @@ impl<T: Real> Interpolation<T> {
                     if dense {
                         let at = out.offset as usize + row * l.to;
                         // SAFETY: the result is dense, and its elements are T; rows are disjoint.
-                        let y = unsafe {
-                            std::slice::from_raw_parts_mut(base.get().cast::<T>().add(at), count * l.to)
-                        };
+                        let y = unsafe { std::slice::from_raw_parts_mut(base.get().cast::<T>().add(at), count * l.to) };
                         self.rows(run.isa, 0, x, j..j + count, y, levels);
                     } else {
                         let y = &mut own[..count * l.to];

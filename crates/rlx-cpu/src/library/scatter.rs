@@ -194,8 +194,7 @@ impl Updates for Elements {
         let walk = |a: &BoundAccess| -> Strides { without(&a.strides, axis) };
         let (places, from) = (walk(target), walk(&self.updates.access));
         let at = walk(&self.indices.access);
-        let (ps, js, is) =
-            (target.strides[axis], self.updates.access.strides[axis], self.indices.access.strides[axis]);
+        let (ps, js, is) = (target.strides[axis], self.updates.access.strides[axis], self.indices.access.strides[axis]);
         let indices = Indices::new(&self.indices, run);
         let part = |r: std::ops::Range<usize>| {
             let mut p = Cursor::new(&sizes, &places, target.offset, r.start);
@@ -239,8 +238,7 @@ pub fn plan_nd(op: &ScatterNd, inputs: &[BoundView], outputs: &[BoundView]) -> R
     let tuples = Tuples::new(out, indices, updates, 0).filter(|_| same);
     let Some(tuples) = tuples else { return Err(misfit("scatter_nd", inputs, outputs)) };
     let (q, k) = (tuples.sizes.len(), tuples.len);
-    let block =
-        Block::new(x.access.dtype, &out.sizes[k..], &updates.access.strides[q..], &out.access.strides[k..]);
+    let block = Block::new(x.access.dtype, &out.sizes[k..], &updates.access.strides[q..], &out.access.strides[k..]);
     Ok(Box::new(Scatter(Slices {
         how: op.combiner,
         tuples,

@@ -40,12 +40,7 @@ pub fn plan(
             && x.sizes.iter().zip(&v.sizes).enumerate().all(|(a, (n, k))| if a == axis { k <= n } else { k == n })
     };
     let types = values.access.dtype == x.access.dtype && indices.access.dtype == DType::I64;
-    agree(
-        axis < x.sizes.len() && fits(values) && indices.sizes == values.sizes && types,
-        "sort",
-        inputs,
-        outputs,
-    )?;
+    agree(axis < x.sizes.len() && fits(values) && indices.sizes == values.sizes && types, "sort", inputs, outputs)?;
     let limit = u32::MAX as usize;
     if x.sizes[axis] > limit {
         return Err(format!("axis {axis} has {} elements; lines of at most {limit} can be ordered", x.sizes[axis]));

@@ -201,9 +201,8 @@ impl<T: Real> Step<'_, T> {
         let (gate, more) = (Ptr(gates.as_mut_ptr().cast()), Ptr(spare.as_mut_ptr().cast()));
         let c = Rows { data: gate.get().cast::<T>(), step: rows };
         // SAFETY: sequence s has row s of gates, states, cells and spare memory, and tasks share none.
-        let row = |p: Ptr, n: usize, s: usize| unsafe {
-            std::slice::from_raw_parts_mut(p.get().cast::<T>().add(s * n), n)
-        };
+        let row =
+            |p: Ptr, n: usize, s: usize| unsafe { std::slice::from_raw_parts_mut(p.get().cast::<T>().add(s * n), n) };
         let each = |f: &(dyn Fn(usize) + Sync)| {
             run.region.parallel_ranges(b, (TASK / rows).max(1), &|r| {
                 r.filter(|&s| at < o.lengths[s]).for_each(f);

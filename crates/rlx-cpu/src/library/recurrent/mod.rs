@@ -157,7 +157,8 @@ fn plan(a: Attributes<'_>, inputs: &[BoundView], outputs: &[BoundView]) -> Resul
         && [h0.as_ref(), c0.as_ref(), Some(last_h), last_c].iter().all(|v| expect(*v, &[d, b, h]))
         && expect(peephole.as_ref(), &[d, 3 * h])
         && y.sizes.as_slice() == [t, d, b, h];
-    let types = [Some(w), Some(r), bias.as_ref(), h0.as_ref(), c0.as_ref(), peephole.as_ref(), Some(y), Some(last_h), last_c];
+    let types =
+        [Some(w), Some(r), bias.as_ref(), h0.as_ref(), c0.as_ref(), peephole.as_ref(), Some(y), Some(last_h), last_c];
     let present = a.has.iter().filter(|h| **h).count();
     if !sizes || optional.len() != present || !types.into_iter().all(float) || !x.access.dtype.is_float() {
         return Err(wrong());

@@ -1,0 +1,9 @@
+//! Library kernels against the evaluator, on 1, 2 and 3 threads.
+
+mod harness;
+mod indexing;
+mod order;
+mod pool;
+mod recurrent;
+mod resize;
+mod scatter;
