@@ -4,6 +4,7 @@ use crate::buffers::{BoundView, Ptr, RunCx};
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 use crate::tile::{Work, io};
 use rlx_ir::DType;
+use rlx_ir::element::round_float;
 use std::marker::PhantomData;
 
 /// A working type: its layout is that of the dtype's slots (see [`Work`]).
@@ -283,13 +284,16 @@ pub struct Cells<T> {
     dtype: DType,
     base: Ptr,
     plain: bool,
+    /// A float that only some of the values of `T` are: what is written is rounded to it.
+    small: bool,
     of: PhantomData<fn() -> T>,
 }
 
 impl<T: Number> Cells<T> {
     /// Elements of memory at `base`; `T` is the working type of `dtype`, as [`for_number!`] gives it.
     pub fn new(dtype: DType, base: Ptr) -> Self {
-        Cells { dtype, base, plain: Work::is_storage(dtype), of: PhantomData }
+        let small = dtype.is_float() && dtype.bits() <= 8;
+        Cells { dtype, base, plain: Work::is_storage(dtype), small, of: PhantomData }
     }
 
     /// Those of a view's buffer.
@@ -323,6 +327,7 @@ impl<T: Number> Cells<T> {
             if self.plain {
                 *self.base.get().cast::<T>().offset(at as isize) = v;
             } else {
+                let v = if self.small { T::from_float(round_float(self.dtype, v.to_f64())) } else { v };
                 io::store(self.dtype, self.base.get(), at, ONE, (&raw const v).cast());
             }
         }
@@ -356,6 +361,9 @@ impl<T: Number> Cells<T> {
     pub unsafe fn store(&self, at: i64, step: i64, v: &[T]) {
         // SAFETY: the caller's promise.
         unsafe {
+            if self.small {
+                return (0i64..).zip(v).for_each(|(i, &v)| self.set(at + i * step, v));
+            }
             let block = io::Block { sizes: &[v.len()], strides: &[step] };
             io::store(self.dtype, self.base.get(), at, block, v.as_ptr().cast());
         }

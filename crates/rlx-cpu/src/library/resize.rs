@@ -213,21 +213,19 @@ impl<T: Real> Interpolation<T> {
     unsafe fn store(&self, base: Ptr, at: i64, y: &[T]) {
         let out = &self.out.access;
         let (sizes, strides) = (&self.out.sizes[self.first + 1..], &out.strides[self.first + 1..]);
-        let float = out.dtype.is_float();
+        let (float, cells) = (out.dtype.is_float(), Cells::<T>::new(out.dtype, base));
         for (k, v) in y.iter().enumerate() {
             let at = position(k, sizes, at, strides);
-            let mut slot = 0u64;
-            let s = (&raw mut slot).cast::<u8>();
-            let one = io::Block { sizes: &[], strides: &[] };
-            // SAFETY: the element lies within the row; the slot holds it in the dtype's working type, which is T for
-            // floats.
+            // SAFETY: the element lies within the row; the floats' working type is T.
             unsafe {
                 if float {
-                    io::store(out.dtype, base.get(), at, one, (&raw const *v).cast());
-                } else {
-                    io::write_i128(out.dtype, s, 0, float_to_int(out.dtype, v.to_f64()));
-                    io::store(out.dtype, base.get(), at, one, s);
+                    cells.set(at, *v);
+                    continue;
                 }
+                let mut slot = 0u64;
+                let s = (&raw mut slot).cast::<u8>();
+                io::write_i128(out.dtype, s, 0, float_to_int(out.dtype, v.to_f64()));
+                io::store(out.dtype, base.get(), at, io::Block { sizes: &[], strides: &[] }, s);
             }
         }
     }
