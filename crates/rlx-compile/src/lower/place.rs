@@ -357,12 +357,14 @@ impl Emitter<'_> {
         };
         let positive = |d: &Dim| d.max(Dim::ZERO);
         let (mut starts, mut kept, mut low) = (Vec::new(), Vec::new(), Vec::new());
-        for ((d, l), h) in x.dims.iter().zip(&p.low).zip(&p.high) {
+        for (((d, l), h), to) in x.dims.iter().zip(&p.low).zip(&p.high).zip(&dims) {
             let first = positive(&-l.clone()).min(d);
             let end = d - positive(&-h.clone()).min(d);
             kept.push(positive(&(end - &first)));
             starts.push(first);
-            low.push(positive(l));
+            // Cropping may go beyond the operand and take of the border too.
+            let whole = h.lower_bound().is_some_and(|b| b >= 0);
+            low.push(if whole { positive(l) } else { positive(l).min(to) });
         }
         let inner = x.clone().slice(starts, vec![1; dims.len()], kept.clone());
         let step = Step::Slice { starts: low.clone(), steps: vec![1; dims.len()], to: kept.clone() };
