@@ -42,11 +42,11 @@ pub fn plan(op: &MaxPoolIndices, inputs: &[BoundView], outputs: &[BoundView]) ->
     agree(fits, "max_pool_with_indices", inputs, outputs)?;
     let plane = &x.sizes[lead..];
     let mut taps = Vec::with_capacity(rank);
-    for a in 0..rank {
+    for (a, &cells) in plane.iter().enumerate() {
         let size = |d: &rlx_ir::Dim| d.as_const().ok_or_else(|| format!("padding {d} is not known"));
         let (low, high) = (size(&op.pad_low[a])?, size(&op.pad_high[a])?);
         // Cropped elements are not seen.
-        let end = (plane[a] as i64).saturating_add(Ord::min(high, 0));
+        let end = (cells as i64).saturating_add(Ord::min(high, 0));
         let (window, stride, dilation) = (op.window[a], op.strides[a], op.dilations[a]);
         if window < 1 || stride < 1 || dilation < 1 {
             return Err("windows, strides and dilations are at least 1".into());

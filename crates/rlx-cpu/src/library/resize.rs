@@ -236,10 +236,11 @@ impl<T: Real> Routine for Interpolation<T> {
         let (a, n) = (&self.x.access, self.x.numel());
         // SAFETY: the view was checked at bind; the floats' working type is T.
         unsafe {
-            if a.dtype.is_float() && self.x.is_dense() {
-                if let Some(x) = Cells::<T>::of(&self.x, run).slice(a.offset, n) {
-                    return self.resize(run, x).map(|()| None);
-                }
+            if a.dtype.is_float()
+                && self.x.is_dense()
+                && let Some(x) = Cells::<T>::of(&self.x, run).slice(a.offset, n)
+            {
+                return self.resize(run, x).map(|()| None);
             }
             let bytes = n.checked_mul(size_of::<T>()).ok_or("it has too many elements")?;
             let mut memory = AlignedBuffer::uninit(bytes).map_err(|e| e.to_string())?;

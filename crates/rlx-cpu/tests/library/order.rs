@@ -12,7 +12,7 @@ fn sort_and_top_k_of_every_dtype() {
             for axis in 0..dims.len() as i64 {
                 for down in [false, true] {
                     let k = (dims[axis as usize] as i64).min(5);
-                    check(&[x.clone()], 0.0, &|b, v| {
+                    check(std::slice::from_ref(&x), 0.0, &|b, v| {
                         let (a, i) = b.sort(v[0], axis, down)?;
                         let (c, j) = b.top_k(v[0], k, axis, down, true)?;
                         let (e, l) = b.top_k(v[0], k / 2, axis, down, false)?;
@@ -66,7 +66,7 @@ fn extremes_of_every_dtype() {
         for dims in [&[1usize][..], &[515], &[3, 17, 5], &[2, 3, 67], &[0, 4]] {
             let x = data(d, dims, 1);
             for axis in (0..dims.len()).filter(|&a| dims[a] > 0) {
-                check(&[x.clone()], 0.0, &|b, v| {
+                check(std::slice::from_ref(&x), 0.0, &|b, v| {
                     let mut out = Vec::new();
                     for kind in [ArgKind::Min, ArgKind::Max] {
                         for (keep, last) in [(false, false), (true, true)] {
@@ -115,7 +115,9 @@ fn running_folds_of_every_dtype() {
                 let x = data(d, dims, 1);
                 for axis in 0..dims.len() as i64 {
                     for (exclusive, reverse) in [(false, false), (true, false), (false, true), (true, true)] {
-                        check(&[x.clone()], 0.0, &|b, v| Ok(vec![b.cumulative(v[0], kind, axis, exclusive, reverse)?]));
+                        check(std::slice::from_ref(&x), 0.0, &|b, v| {
+                            Ok(vec![b.cumulative(v[0], kind, axis, exclusive, reverse)?])
+                        });
                     }
                 }
             }

@@ -112,7 +112,7 @@ fn values_of_the_standard() {
     // ONNX's resize_upsample_scales_linear and resize_upsample_scales_nearest.
     let x = Tensor::from_slice(&[1, 1, 2, 2], &[1.0f32, 2.0, 3.0, 4.0]).unwrap();
     let op = to(&[1, 1, 4, 4], ResizeMode::Linear, CoordMode::HalfPixel);
-    let got = check(&[x.clone()], 1e-6, &|b, v| Ok(vec![b.resize(op.clone(), v[0])?]));
+    let got = check(std::slice::from_ref(&x), 1e-6, &|b, v| Ok(vec![b.resize(op.clone(), v[0])?]));
     let want = [1.0, 1.25, 1.75, 2.0, 1.5, 1.75, 2.25, 2.5, 2.5, 2.75, 3.25, 3.5, 3.0, 3.25, 3.75, 4.0f32];
     assert_eq!(got[0].as_slice::<f32>().unwrap().as_ref(), want);
     let op = to(&[1, 1, 4, 6], ResizeMode::Nearest, CoordMode::HalfPixel);

@@ -57,10 +57,11 @@ pub unsafe fn read<'a, T: Number + bytemuck::Pod>(
     let n = view.numel();
     // SAFETY: the caller's promise.
     unsafe {
-        if view.is_dense() && n > 0 {
-            if let Some(m) = Cells::<T>::of(view, run).slice(view.access.offset, n) {
-                return Ok(Dense::There(m));
-            }
+        if view.is_dense()
+            && n > 0
+            && let Some(m) = Cells::<T>::of(view, run).slice(view.access.offset, n)
+        {
+            return Ok(Dense::There(m));
         }
         let mut m = Owned::zeroed(n)?;
         memory::load(view, run, &mut m);
