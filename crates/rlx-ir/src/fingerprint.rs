@@ -107,12 +107,11 @@ fn graph(h: &mut Hasher, g: &Graph, contents: bool) {
         h.text(g.get_value(v).and_then(|i| i.name.as_deref()).unwrap_or(""));
         define(h, &mut position, v);
     }
-    let kept: [(usize, Vec<(&str, ValueId, &Option<Tensor>)>); 2] = [
-        (g.params().len(), g.params().iter().map(|p| (&*p.name, p.value, &p.default)).collect()),
-        (g.states().len(), g.states().iter().map(|s| (&*s.name, s.value, &s.init)).collect()),
-    ];
-    for (len, list) in kept {
-        h.number(len);
+    type Kept<'a> = Vec<(&'a str, ValueId, &'a Option<Tensor>)>;
+    let params: Kept<'_> = g.params().iter().map(|p| (&*p.name, p.value, &p.default)).collect();
+    let states: Kept<'_> = g.states().iter().map(|s| (&*s.name, s.value, &s.init)).collect();
+    for list in [params, states] {
+        h.number(list.len());
         for (name, v, value) in list {
             h.text(name);
             h.text(if value.is_some() { "given" } else { "none" });

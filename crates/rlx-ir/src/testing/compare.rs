@@ -20,8 +20,8 @@ pub fn close_all(expected: &[Value], got: &[Value], rtol: f64, atol: f64) -> Res
     if expected.len() != got.len() {
         return Err(format!("expected {} values, got {}", expected.len(), got.len()));
     }
-    let pairs = expected.iter().zip(got).enumerate();
-    pairs.map(|(i, (a, b))| close(a, b, rtol, atol).map_err(|e| format!("value {i}: {e}"))).collect()
+    let mut pairs = expected.iter().zip(got).enumerate();
+    pairs.try_for_each(|(i, (a, b))| close(a, b, rtol, atol).map_err(|e| format!("value {i}: {e}")))
 }
 
 fn tensors(a: &Tensor, b: &Tensor, rtol: f64, atol: f64) -> Result<(), String> {

@@ -180,7 +180,8 @@ impl Verifier<'_> {
     }
 
     fn boundary(&mut self, g: &Graph, entry: bool) {
-        if !entry && !(g.params().is_empty() && g.states().is_empty()) {
+        let keeps = !g.params().is_empty() || !g.states().is_empty();
+        if keeps && !entry {
             self.fail(10, g, "it has parameters or states; only the entry may have them");
         }
         let kept = (g.params().iter().map(|p| ("parameter", &p.name, p.value, &p.default)))

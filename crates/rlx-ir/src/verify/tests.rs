@@ -23,7 +23,8 @@ fn broken(change: impl FnOnce(&mut Json)) -> String {
 
 #[test]
 fn each_invariant_of_data_is_checked() {
-    let cases: Vec<(u32, &str, Box<dyn FnOnce(&mut Json)>)> = vec![
+    type Change = Box<dyn FnOnce(&mut Json)>;
+    let cases: Vec<(u32, &str, Change)> = vec![
         (1, "reads %99", Box::new(|g| g["nodes"][2]["operands"][0] = json!(99))),
         (1, "output `out0` is %99", Box::new(|g| g["outputs"][0]["value"] = json!(99))),
         (1, "state `k` becomes %99", Box::new(|g| g["states"][0]["next"] = json!(99))),
