@@ -69,31 +69,19 @@ pub enum PathError {
 ///
 /// The answer holds for the moment of asking: who may write into the folder may swap the file afterwards.
 pub fn resolve_beneath(folder: &Path, relative: &str) -> Result<PathBuf, PathError> {
-    let folder = if folder.as_os_str().is_empty() {
-        Path::new(".")
-    } else {
-        folder
-    };
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let shortened = || relative.chars().take(256).collect::<String>();
     if relative.is_empty() {
         return Err(PathError::Empty);
     }
     if relative.contains('\0') {
-        return Err(PathError::Nul {
-            relative: shortened(),
-        });
+        return Err(PathError::Nul { relative: shortened() });
     }
     if is_absolute_anywhere(relative) {
-        return Err(PathError::Absolute {
-            folder: folder.to_path_buf(),
-            relative: shortened(),
-        });
+        return Err(PathError::Absolute { folder: folder.to_path_buf(), relative: shortened() });
     }
     if relative.split(['/', '\\']).any(|part| part == "..") {
-        return Err(PathError::Parent {
-            folder: folder.to_path_buf(),
-            relative: shortened(),
-        });
+        return Err(PathError::Parent { folder: folder.to_path_buf(), relative: shortened() });
     }
     let io_error = |path: &Path| {
         let path = path.to_path_buf();
@@ -103,11 +91,7 @@ pub fn resolve_beneath(folder: &Path, relative: &str) -> Result<PathBuf, PathErr
     let joined = root.join(relative);
     let target = joined.canonicalize().map_err(io_error(&joined))?;
     if !target.starts_with(&root) {
-        return Err(PathError::Escapes {
-            folder: root,
-            relative: shortened(),
-            target,
-        });
+        return Err(PathError::Escapes { folder: root, relative: shortened(), target });
     }
     // The path is canonical, so this is the file itself and no link.
     let meta = target.symlink_metadata().map_err(io_error(&target))?;
@@ -157,27 +141,15 @@ mod tests {
     fn every_spelling_of_outside_is_refused() {
         let (scratch, model) = model_folder("outside");
         let absolute = scratch.path().join("secret").to_string_lossy().into_owned();
-        for name in [
-            "/etc/passwd",
-            &absolute,
-            "C:\\w.bin",
-            "c:w.bin",
-            "\\\\server\\share\\w",
-            "\\w.bin",
-            "\\\\?\\C:\\w",
-        ] {
+        for name in
+            ["/etc/passwd", &absolute, "C:\\w.bin", "c:w.bin", "\\\\server\\share\\w", "\\w.bin", "\\\\?\\C:\\w"]
+        {
             let e = resolve_beneath(&model, name).unwrap_err();
             assert!(matches!(e, PathError::Absolute { .. }), "{name}: {e}");
         }
-        for name in [
-            "..",
-            "../secret",
-            "sub/../../secret",
-            "sub/../w.bin",
-            "..\\secret",
-            "sub\\..\\..\\secret",
-            "w.bin/..",
-        ] {
+        for name in
+            ["..", "../secret", "sub/../../secret", "sub/../w.bin", "..\\secret", "sub\\..\\..\\secret", "w.bin/.."]
+        {
             let e = resolve_beneath(&model, name).unwrap_err();
             assert!(matches!(e, PathError::Parent { .. }), "{name}: {e}");
         }

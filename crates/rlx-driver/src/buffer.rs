@@ -49,9 +49,7 @@ pub enum BufferError {
         len: usize,
     },
     /// The allocator has no room.
-    #[error(
-        "out of memory: {len} bytes asked for; use a smaller batch or shape, or raise the memory limit"
-    )]
+    #[error("out of memory: {len} bytes asked for; use a smaller batch or shape, or raise the memory limit")]
     OutOfMemory {
         /// The size asked for.
         len: usize,
@@ -85,12 +83,7 @@ impl AlignedBuffer {
         }
         let align = if len >= HUGE_PAGE { HUGE_PAGE } else { align };
         if len == 0 {
-            return Ok(AlignedBuffer {
-                data: dangling(align),
-                len,
-                align,
-                allocation: None,
-            });
+            return Ok(AlignedBuffer { data: dangling(align), len, align, allocation: None });
         }
         let too_large = BufferError::TooLarge { len };
         let room = len.checked_add(align - 1).ok_or(too_large.clone())?;
@@ -102,12 +95,7 @@ impl AlignedBuffer {
         // SAFETY: `shift` is below `align`, and the allocation has `align - 1` bytes more than `len`.
         let data = unsafe { base.add(shift) };
         advise_huge(data, len);
-        Ok(AlignedBuffer {
-            data,
-            len,
-            align,
-            allocation: Some((base, layout)),
-        })
+        Ok(AlignedBuffer { data, len, align, allocation: Some((base, layout)) })
     }
 
     /// A buffer whose bytes the caller shall set before relying on them.
@@ -208,10 +196,7 @@ impl Drop for AlignedBuffer {
 
 impl fmt::Debug for AlignedBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AlignedBuffer")
-            .field("len", &self.len)
-            .field("align", &self.align)
-            .finish_non_exhaustive()
+        f.debug_struct("AlignedBuffer").field("len", &self.len).field("align", &self.align).finish_non_exhaustive()
     }
 }
 
@@ -246,18 +231,7 @@ mod tests {
 
     #[test]
     fn zeroed_at_every_size_and_alignment() {
-        for len in [
-            0,
-            1,
-            7,
-            63,
-            64,
-            65,
-            4095,
-            HUGE_PAGE - 1,
-            HUGE_PAGE,
-            HUGE_PAGE + 1,
-        ] {
+        for len in [0, 1, 7, 63, 64, 65, 4095, HUGE_PAGE - 1, HUGE_PAGE, HUGE_PAGE + 1] {
             for align in [1, 2, 64, 4096, HUGE_PAGE] {
                 let mut b = AlignedBuffer::zeroed_with_align(len, align).unwrap();
                 assert_eq!((b.len(), b.is_empty()), (len, len == 0));
@@ -302,33 +276,12 @@ mod tests {
     #[test]
     fn typed_views_check_length() {
         let mut b = AlignedBuffer::zeroed(12).unwrap();
-        b.typed_mut::<f32>()
-            .unwrap()
-            .copy_from_slice(&[1.0, -0.0, 2.5]);
-        assert_eq!(
-            b.typed::<u32>().unwrap(),
-            [0x3f80_0000, 0x8000_0000, 0x4020_0000]
-        );
+        b.typed_mut::<f32>().unwrap().copy_from_slice(&[1.0, -0.0, 2.5]);
+        assert_eq!(b.typed::<u32>().unwrap(), [0x3f80_0000, 0x8000_0000, 0x4020_0000]);
         let e = b.typed::<f64>().unwrap_err();
-        assert!(
-            matches!(
-                e,
-                BufferError::Cast {
-                    len: 12,
-                    element_size: 8,
-                    ..
-                }
-            ),
-            "{e}"
-        );
+        assert!(matches!(e, BufferError::Cast { len: 12, element_size: 8, .. }), "{e}");
         assert!(b.typed_mut::<u64>().is_err());
-        assert!(
-            AlignedBuffer::zeroed(0)
-                .unwrap()
-                .typed::<f64>()
-                .unwrap()
-                .is_empty()
-        );
+        assert!(AlignedBuffer::zeroed(0).unwrap().typed::<f64>().unwrap().is_empty());
     }
 
     #[test]
@@ -340,10 +293,7 @@ mod tests {
     #[test]
     fn unset_memory_shows_in_debug_builds() {
         let b = AlignedBuffer::uninit(64).unwrap();
-        assert_eq!(
-            b.typed::<f32>().unwrap().iter().all(|x| x.is_nan()),
-            cfg!(debug_assertions)
-        );
+        assert_eq!(b.typed::<f32>().unwrap().iter().all(|x| x.is_nan()), cfg!(debug_assertions));
     }
 
     #[cfg(target_os = "linux")]

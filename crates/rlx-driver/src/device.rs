@@ -167,12 +167,8 @@ impl FromStr for Device {
     /// Reads a name or an alias, ignoring case, surrounding space and the separators `-`, `_` and space.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let shortened = || text.chars().take(64).collect::<String>();
-        let key: String = text
-            .trim()
-            .chars()
-            .filter(|c| !matches!(c, '-' | '_' | ' '))
-            .map(|c| c.to_ascii_lowercase())
-            .collect();
+        let key: String =
+            text.trim().chars().filter(|c| !matches!(c, '-' | '_' | ' ')).map(|c| c.to_ascii_lowercase()).collect();
         if key == "npu" {
             return Err(ParseDeviceError::Ambiguous { text: shortened() });
         }
@@ -233,9 +229,7 @@ impl Availability {
     /// crate; without one, a device that the driver has no objection to lacks only a backend.
     pub fn with_registry(self, backend_registered: bool) -> Availability {
         match self {
-            known if backend_registered => Availability::Available {
-                device: known.device(),
-            },
+            known if backend_registered => Availability::Available { device: known.device() },
             Availability::Available { device } => Availability::NoBackend { device },
             other => other,
         }
@@ -275,10 +269,7 @@ impl fmt::Display for Availability {
 ///
 /// Always false for a device without one, whatever other crates register.
 pub const fn feature_compiled(device: Device) -> bool {
-    match device {
-        Device::Cpu => cfg!(feature = "cpu"),
-        _ => false,
-    }
+    cfg!(feature = "cpu") && matches!(device, Device::Cpu)
 }
 
 /// What this build and this host say of `device`, before any registry is asked.
@@ -345,10 +336,7 @@ mod tests {
     fn texts_that_name_no_device_say_what_does() {
         for text in ["", "cpu:0", "quantum", "gpü"] {
             let message = text.parse::<Device>().unwrap_err().to_string();
-            assert!(
-                message.contains("webgpu") && message.contains(text),
-                "{message}"
-            );
+            assert!(message.contains("webgpu") && message.contains(text), "{message}");
         }
         let message = "NPU".parse::<Device>().unwrap_err().to_string();
         assert!(message.contains("xdna"), "{message}");
@@ -384,48 +372,26 @@ mod tests {
         let cuda = host_availability(Device::Cuda);
         assert!(cuda.clone().with_registry(true).is_available());
         assert_eq!(cuda.clone().with_registry(false), cuda);
-        let cpu = Availability::Available {
-            device: Device::Cpu,
-        };
+        let cpu = Availability::Available { device: Device::Cpu };
         assert!(cpu.clone().with_registry(true).is_available());
-        assert_eq!(
-            cpu.with_registry(false),
-            Availability::NoBackend {
-                device: Device::Cpu
-            }
-        );
-        let off = Availability::FeatureOff {
-            device: Device::Cpu,
-        };
+        assert_eq!(cpu.with_registry(false), Availability::NoBackend { device: Device::Cpu });
+        let off = Availability::FeatureOff { device: Device::Cpu };
         assert_eq!(off.clone().with_registry(false), off);
     }
 
     #[test]
     fn the_four_states_say_what_to_do() {
         let text = |a: Availability| a.to_string();
-        let off = text(Availability::FeatureOff {
-            device: Device::Cpu,
-        });
+        let off = text(Availability::FeatureOff { device: Device::Cpu });
         assert!(off.contains("--features cpu"), "{off}");
-        let none = text(Availability::NoDevice {
-            device: Device::Cuda,
-            looked_for: "libcuda.so.1".into(),
-        });
-        assert!(
-            none.contains("libcuda.so.1") && none.contains("driver"),
-            "{none}"
-        );
+        let none = text(Availability::NoDevice { device: Device::Cuda, looked_for: "libcuda.so.1".into() });
+        assert!(none.contains("libcuda.so.1") && none.contains("driver"), "{none}");
         for device in Device::ALL {
             let free = text(Availability::NoBackend { device });
-            assert!(
-                free.contains(&format!("register_backend(Device::{device:?}")),
-                "{free}"
-            );
+            assert!(free.contains(&format!("register_backend(Device::{device:?}")), "{free}");
             assert_eq!(free.contains("ships none"), device != Device::Cpu, "{free}");
         }
-        let ok = text(Availability::Available {
-            device: Device::Cpu,
-        });
+        let ok = text(Availability::Available { device: Device::Cpu });
         assert_eq!(ok, "cpu is available");
     }
 }

@@ -29,11 +29,7 @@ impl HostFacts {
     /// The facts, found on the first call and kept.
     pub fn get() -> &'static HostFacts {
         static FACTS: OnceLock<HostFacts> = OnceLock::new();
-        FACTS.get_or_init(|| HostFacts {
-            cores: Cores::detect(),
-            caches: Caches::detect(),
-            isa: Isa::best(),
-        })
+        FACTS.get_or_init(|| HostFacts { cores: Cores::detect(), caches: Caches::detect(), isa: Isa::best() })
     }
 
     /// How many threads this process can keep busy: at least 1.

@@ -116,10 +116,7 @@ impl MappedFile {
         // SAFETY: the map is read-only and private. That nobody cuts or rewrites the file meanwhile is the condition
         // that this module states for mapping.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(io_error(path, "map"))?;
-        Ok(MappedFile {
-            path: path.to_path_buf(),
-            bytes: Bytes::Mapped(map),
-        })
+        Ok(MappedFile { path: path.to_path_buf(), bytes: Bytes::Mapped(map) })
     }
 
     /// Reads a file of at most `max_bytes` into private memory.
@@ -128,30 +125,20 @@ impl MappedFile {
         let (mut file, len) = open_regular(path)?;
         let size = usize::try_from(len).ok().filter(|_| len <= max_bytes);
         let Some(size) = size else {
-            return Err(FileError::TooLarge {
-                path: path.to_path_buf(),
-                len,
-                limit: max_bytes.min(isize::MAX as u64),
-            });
+            return Err(FileError::TooLarge { path: path.to_path_buf(), len, limit: max_bytes.min(isize::MAX as u64) });
         };
         let mut copy = Self::owned(path, size)?;
         if let Bytes::Owned(buffer) = &mut copy.bytes {
             // A file that shrinks meanwhile is an error; what is appended meanwhile is not read.
-            file.read_exact(buffer.as_mut_slice())
-                .map_err(io_error(path, "read"))?;
+            file.read_exact(buffer.as_mut_slice()).map_err(io_error(path, "read"))?;
         }
         Ok(copy)
     }
 
     fn owned(path: &Path, len: usize) -> Result<Self, FileError> {
-        let buffer = AlignedBuffer::zeroed(len).map_err(|source| FileError::Memory {
-            path: path.to_path_buf(),
-            source,
-        })?;
-        Ok(MappedFile {
-            path: path.to_path_buf(),
-            bytes: Bytes::Owned(buffer),
-        })
+        let buffer =
+            AlignedBuffer::zeroed(len).map_err(|source| FileError::Memory { path: path.to_path_buf(), source })?;
+        Ok(MappedFile { path: path.to_path_buf(), bytes: Bytes::Owned(buffer) })
     }
 
     /// The path it was opened by.
@@ -184,10 +171,7 @@ impl MappedFile {
             self.as_slice().get(range.clone()).map(|_| range)
         });
         match range {
-            Some(range) => Ok(FileSlice {
-                file: Arc::clone(self),
-                range,
-            }),
+            Some(range) => Ok(FileSlice { file: Arc::clone(self), range }),
             None => Err(self.out_of_range(offset, len)),
         }
     }
@@ -201,20 +185,13 @@ impl MappedFile {
             return Err(self.out_of_range(range.start as u64, len as u64));
         }
         match &self.bytes {
-            Bytes::Mapped(map) => {
-                release(map, range).map_err(io_error(&self.path, "release pages of"))
-            }
+            Bytes::Mapped(map) => release(map, range).map_err(io_error(&self.path, "release pages of")),
             Bytes::Owned(_) => Ok(()),
         }
     }
 
     fn out_of_range(&self, offset: u64, len: u64) -> FileError {
-        FileError::OutOfRange {
-            path: self.path.clone(),
-            offset,
-            len,
-            file_len: self.len() as u64,
-        }
+        FileError::OutOfRange { path: self.path.clone(), offset, len, file_len: self.len() as u64 }
     }
 }
 
@@ -271,11 +248,7 @@ impl AsRef<[u8]> for FileSlice {
 }
 
 fn io_error(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> FileError {
-    move |source| FileError::Io {
-        path: path.to_path_buf(),
-        action,
-        source,
-    }
+    move |source| FileError::Io { path: path.to_path_buf(), action, source }
 }
 
 /// Opens a file and gives its length, if it is a regular one. The check is on the open file, not on a path that could
@@ -292,9 +265,7 @@ fn open_regular(path: &Path) -> Result<(File, u64), FileError> {
     let file = options.open(path).map_err(io_error(path, "open"))?;
     let meta = file.metadata().map_err(io_error(path, "examine"))?;
     if !meta.is_file() {
-        return Err(FileError::NotRegular {
-            path: path.to_path_buf(),
-        });
+        return Err(FileError::NotRegular { path: path.to_path_buf() });
     }
     Ok((file, meta.len()))
 }
@@ -303,10 +274,7 @@ fn open_regular(path: &Path) -> Result<(File, u64), FileError> {
 fn release(map: &memmap2::Mmap, range: Range<usize>) -> io::Result<()> {
     // SAFETY: this call only reads a number.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    let page = usize::try_from(page)
-        .ok()
-        .filter(|p| *p > 0)
-        .unwrap_or(4096);
+    let page = usize::try_from(page).ok().filter(|p| *p > 0).unwrap_or(4096);
     // Whole pages only: those at the ends may hold a neighbour's bytes.
     let start = range.start.next_multiple_of(page);
     let end = range.end - range.end % page;
@@ -356,10 +324,7 @@ mod tests {
             assert!(file.slice(100, 0).unwrap().is_empty());
             for (offset, len) in [(0, 101), (101, 0), (99, 2), (u64::MAX, 1), (1, u64::MAX)] {
                 let message = file.slice(offset, len).unwrap_err().to_string();
-                assert!(
-                    message.contains("100 bytes") && message.contains("truncated"),
-                    "{message}"
-                );
+                assert!(message.contains("100 bytes") && message.contains("truncated"), "{message}");
             }
             drop(file);
             let other = slice.clone();
@@ -394,17 +359,7 @@ mod tests {
         let path = folder.file("f", &[7; 100]);
         assert_eq!(MappedFile::read_copy(&path, 100).unwrap().len(), 100);
         let e = MappedFile::read_copy(&path, 99).unwrap_err();
-        assert!(
-            matches!(
-                e,
-                FileError::TooLarge {
-                    len: 100,
-                    limit: 99,
-                    ..
-                }
-            ),
-            "{e}"
-        );
+        assert!(matches!(e, FileError::TooLarge { len: 100, limit: 99, .. }), "{e}");
         let huge = folder.path().join("sparse");
         File::create(&huge).unwrap().set_len(1 << 32).unwrap();
         let e = MappedFile::read_copy(&huge, 1 << 30).unwrap_err();

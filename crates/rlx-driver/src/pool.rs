@@ -48,10 +48,7 @@ impl ThreadPool {
         let workers = (1..threads)
             .map_while(|me| {
                 let crew = Arc::clone(&crew);
-                std::thread::Builder::new()
-                    .name(format!("rlx-worker-{me}"))
-                    .spawn(move || crew.work(me))
-                    .ok()
+                std::thread::Builder::new().name(format!("rlx-worker-{me}")).spawn(move || crew.work(me)).ok()
             })
             .collect();
         ThreadPool { crew, workers }
@@ -73,10 +70,7 @@ impl ThreadPool {
         if self.crew.taken.swap(true, Ordering::Acquire) {
             return None;
         }
-        Some(Region {
-            pool: Some(self),
-            threads: max_threads.clamp(1, self.threads()),
-        })
+        Some(Region { pool: Some(self), threads: max_threads.clamp(1, self.threads()) })
     }
 
     /// Takes the pool for a run of at most `max_threads` threads, or one thread when another run has it.
@@ -115,10 +109,7 @@ pub struct Region<'pool> {
 impl Region<'_> {
     /// A region of the calling thread alone.
     pub const fn inline() -> Region<'static> {
-        Region {
-            pool: None,
-            threads: 1,
-        }
+        Region { pool: None, threads: 1 }
     }
 
     /// Threads that a fork runs on at most, the calling one included. For choosing between algorithms of equal result;
@@ -161,20 +152,14 @@ impl Region<'_> {
     ///
     /// # Panics
     /// As [`Region::parallel_for`].
-    pub fn parallel_chunks_mut<T: Send>(
-        &self,
-        data: &mut [T],
-        chunk: usize,
-        task: &(dyn Fn(usize, &mut [T]) + Sync),
-    ) {
+    pub fn parallel_chunks_mut<T: Send>(&self, data: &mut [T], chunk: usize, task: &(dyn Fn(usize, &mut [T]) + Sync)) {
         let chunk = chunk.max(1);
         let len = data.len();
         let base = SharedPtr(data.as_mut_ptr());
         self.parallel_ranges(len, chunk, &|range| {
             // SAFETY: ranges lie within `data`, which is borrowed exclusively until the join, and no two of them
             // overlap, so each element is reached by one task alone. `T: Send` lets that be another thread.
-            let part =
-                unsafe { std::slice::from_raw_parts_mut(base.get().add(range.start), range.len()) };
+            let part = unsafe { std::slice::from_raw_parts_mut(base.get().add(range.start), range.len()) };
             task(range.start / chunk, part);
         });
     }

@@ -116,7 +116,7 @@ fn check_type(p: &PortInfo, input: &Input<'_>) -> Option<InputProblem> {
 /// Elements in so many bytes; `None` if they are ragged.
 fn elements(dtype: DType, bytes: usize) -> Option<usize> {
     match dtype.size() {
-        Some(size) => (bytes % size == 0).then_some(bytes / size),
+        Some(size) => bytes.is_multiple_of(size).then_some(bytes / size),
         None => (dtype.bits() > 0).then(|| bytes * 8 / dtype.bits()),
     }
 }

@@ -20,14 +20,18 @@ pub use rlx_ir as ir;
 pub use rlx_onnx as onnx;
 pub use rlx_runtime as runtime;
 
-pub use rlx_ir::{Builder, DType, Dim, DimBinding, Graph, GraphModule, HirModule, Module, Shape, Symbol, Tensor, Value};
+pub use rlx_ir::{
+    Builder, DType, Dim, DimBinding, Graph, GraphModule, HirModule, Module, Shape, Symbol, Tensor, Value,
+};
 pub use rlx_runtime::{
-    Availability, Backend, CompileError, CompileOptions, CompiledGraph, Device, Error, ExecutableGraph, Fusion, Input, MatmulPrecision,
-    Outputs, Precision, RunError, Session, availability, backend_for, feature_compiled, is_available, register_backend,
-    registered_devices,
+    Availability, Backend, CompileError, CompileOptions, CompiledGraph, Device, Error, ExecutableGraph, Fusion, Input,
+    MatmulPrecision, Outputs, Precision, RunError, Session, availability, backend_for, feature_compiled, is_available,
+    register_backend, registered_devices,
 };
 
 /// What most programs need.
 pub mod prelude {
-    pub use crate::{Builder, CompileOptions, CompiledGraph, DType, Device, Dim, Graph, Input, Module, Precision, Session, Tensor};
+    pub use crate::{
+        Builder, CompileOptions, CompiledGraph, DType, Device, Dim, Graph, Input, Module, Precision, Session, Tensor,
+    };
 }

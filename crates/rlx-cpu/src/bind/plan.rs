@@ -20,21 +20,21 @@ use rlx_ir::DimBinding;
 #[derive(Debug)]
 pub enum Plan {
     /// A map.
-    Map(MapPlan),
+    Map(Box<MapPlan>),
     /// A row kernel.
-    Row(RowPlan),
+    Row(Box<RowPlan>),
     /// A contraction.
     Contract(Box<ContractPlan>),
     /// A convolution.
     Conv(Box<ConvPlan>),
     /// Pooling.
-    Window(WindowPlan),
+    Window(Box<WindowPlan>),
     /// An attention.
-    Attention(AttentionPlan),
+    Attention(Box<AttentionPlan>),
     /// An op of the library.
-    Library(LibraryPlan),
+    Library(Box<LibraryPlan>),
     /// Nested programs.
-    Control(ControlPlan),
+    Control(Box<ControlPlan>),
 }
 
 /// A segment at concrete sizes.
@@ -191,15 +191,15 @@ fn plan(
     symbols: &[rlx_ir::Symbol],
 ) -> Result<Plan, String> {
     Ok(match (&program.lir.kernels[k].kernel, &program.codes[k]) {
-        (Kernel::Map(m), KernelCode::Scalar(code)) => Plan::Map(map::plan(m, code, cx)?),
-        (Kernel::Row(r), KernelCode::Row(code)) => Plan::Row(row::plan(r, code, cx)?),
+        (Kernel::Map(m), KernelCode::Scalar(code)) => Plan::Map(Box::new(map::plan(m, code, cx)?)),
+        (Kernel::Row(r), KernelCode::Row(code)) => Plan::Row(Box::new(row::plan(r, code, cx)?)),
         (Kernel::Contract(c), KernelCode::Scalar(code)) => Plan::Contract(Box::new(contract::plan(c, code, cx)?)),
         (Kernel::Conv(c), KernelCode::Scalar(code)) => Plan::Conv(Box::new(conv::plan(c, code, cx)?)),
-        (Kernel::Window(w), _) => Plan::Window(window::plan(w, cx)?),
-        (Kernel::Attention(a), _) => Plan::Attention(attention::plan(a, cx)?),
-        (Kernel::Library(l), _) => Plan::Library(library::plan(l, defines, cx)?),
+        (Kernel::Window(w), _) => Plan::Window(Box::new(window::plan(w, cx)?)),
+        (Kernel::Attention(a), _) => Plan::Attention(Box::new(attention::plan(a, cx)?)),
+        (Kernel::Library(l), _) => Plan::Library(Box::new(library::plan(l, defines, cx)?)),
         (kernel, KernelCode::Nested(_)) => {
-            Plan::Control(control::plan(kernel, if defines { symbols } else { &[] }, cx)?)
+            Plan::Control(Box::new(control::plan(kernel, if defines { symbols } else { &[] }, cx)?))
         }
         (kernel, _) => return Err(format!("`{}` was compiled as something else", kernel.kind())),
     })

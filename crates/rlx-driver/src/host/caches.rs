@@ -23,33 +23,20 @@ struct Level {
 
 impl Caches {
     /// Sizes that hold for most processors of the last ten years.
-    const DEFAULT: Caches = Caches {
-        l1d: 32 << 10,
-        l2: 256 << 10,
-        l3: 4 << 20,
-    };
+    const DEFAULT: Caches = Caches { l1d: 32 << 10, l2: 256 << 10, l3: 4 << 20 };
 
     /// Asks the system.
     pub(super) fn detect() -> Caches {
         let from_sysfs = sysfs_levels();
-        if from_sysfs.is_empty() {
-            Caches::from_levels(&cpuid_levels())
-        } else {
-            Caches::from_levels(&from_sysfs)
-        }
+        if from_sysfs.is_empty() { Caches::from_levels(&cpuid_levels()) } else { Caches::from_levels(&from_sysfs) }
     }
 
     /// Takes the largest cache of each level within sane limits; a list that misses upper levels has none, an empty
     /// list tells nothing.
     fn from_levels(levels: &[Level]) -> Caches {
         let sane = (4 << 10)..=(2_usize << 30);
-        let size = |wanted: u32| {
-            levels
-                .iter()
-                .filter(|l| l.level == wanted && sane.contains(&l.bytes))
-                .map(|l| l.bytes)
-                .max()
-        };
+        let size =
+            |wanted: u32| levels.iter().filter(|l| l.level == wanted && sane.contains(&l.bytes)).map(|l| l.bytes).max();
         let Some(l1d) = size(1) else {
             return Caches::DEFAULT;
         };
@@ -67,10 +54,7 @@ fn sysfs_levels() -> Vec<Level> {
 #[cfg(target_os = "linux")]
 fn sysfs_levels() -> Vec<Level> {
     let read = |index: u32, name: &str| {
-        std::fs::read_to_string(format!(
-            "/sys/devices/system/cpu/cpu0/cache/index{index}/{name}"
-        ))
-        .ok()
+        std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu0/cache/index{index}/{name}")).ok()
     };
     (0..8)
         .map_while(|index| {
@@ -94,10 +78,7 @@ fn parse_sysfs(level: &str, kind: &str, size: &str) -> Option<Level> {
         b'G' => (size.get(..size.len() - 1)?, 1 << 30),
         _ => (size, 1),
     };
-    Some(Level {
-        level: level.trim().parse().ok()?,
-        bytes: digits.parse::<usize>().ok()?.checked_mul(unit)?,
-    })
+    Some(Level { level: level.trim().parse().ok()?, bytes: digits.parse::<usize>().ok()?.checked_mul(unit)? })
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -133,13 +114,9 @@ fn decode_cpuid(eax: u32, ebx: u32, ecx: u32) -> Option<Level> {
     if matches!(eax & 0x1f, 0 | INSTRUCTION) {
         return None;
     }
-    let field =
-        |value: u32, shift: u32, bits: u32| ((value >> shift) & ((1 << bits) - 1)) as u64 + 1;
+    let field = |value: u32, shift: u32, bits: u32| ((value >> shift) & ((1 << bits) - 1)) as u64 + 1;
     let bytes = field(ebx, 22, 10) * field(ebx, 12, 10) * field(ebx, 0, 12);
-    Some(Level {
-        level: (eax >> 5) & 7,
-        bytes: usize::try_from(bytes.checked_mul(u64::from(ecx) + 1)?).ok()?,
-    })
+    Some(Level { level: (eax >> 5) & 7, bytes: usize::try_from(bytes.checked_mul(u64::from(ecx) + 1)?).ok()? })
 }
 
 #[cfg(test)]

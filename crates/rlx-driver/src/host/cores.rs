@@ -16,10 +16,7 @@ pub struct Cores {
 impl Cores {
     /// Asks the system.
     pub(super) fn detect() -> Cores {
-        Cores {
-            affinity: affinity(),
-            quota: quota(),
-        }
+        Cores { affinity: affinity(), quota: quota() }
     }
 
     /// How many threads can be kept busy: at least 1.
@@ -63,11 +60,7 @@ fn quota() -> Option<f64> {
 #[cfg(target_os = "linux")]
 fn quota() -> Option<f64> {
     let read = |path: &str| std::fs::read_to_string(path).ok();
-    quota_with(
-        &read("/proc/self/cgroup")?,
-        &read("/proc/self/mountinfo")?,
-        read,
-    )
+    quota_with(&read("/proc/self/cgroup")?, &read("/proc/self/mountinfo")?, read)
 }
 
 /// The tightest quota of this process's control groups and of all groups above them.
@@ -75,17 +68,12 @@ fn quota() -> Option<f64> {
 fn quota_with(cgroup: &str, mountinfo: &str, read: impl Fn(&str) -> Option<String>) -> Option<f64> {
     let mut tightest: Option<f64> = None;
     for group in parse_cgroup(cgroup) {
-        let Some(mount) = parse_mountinfo(mountinfo)
-            .into_iter()
-            .find(|m| m.version == group.version)
-        else {
+        let Some(mount) = parse_mountinfo(mountinfo).into_iter().find(|m| m.version == group.version) else {
             continue;
         };
         for folder in folders_to_root(&mount, &group.path) {
             let found = match group.version {
-                Version::V2 => read(&format!("{folder}/cpu.max"))
-                    .as_deref()
-                    .and_then(parse_cpu_max),
+                Version::V2 => read(&format!("{folder}/cpu.max")).as_deref().and_then(parse_cpu_max),
                 Version::V1 => {
                     let quota = read(&format!("{folder}/cpu.cfs_quota_us"));
                     let period = read(&format!("{folder}/cpu.cfs_period_us"));
@@ -138,10 +126,7 @@ fn parse_cgroup(text: &str) -> Vec<Group> {
             } else {
                 return None;
             };
-            Some(Group {
-                version,
-                path: path.to_string(),
-            })
+            Some(Group { version, path: path.to_string() })
         })
         .collect()
 }
@@ -161,11 +146,7 @@ fn parse_mountinfo(text: &str) -> Vec<Mount> {
                 "cgroup" if options.split(',').any(|o| o == "cpu") => Version::V1,
                 _ => return None,
             };
-            Some(Mount {
-                version,
-                root: root.to_string(),
-                point: point.to_string(),
-            })
+            Some(Mount { version, root: root.to_string(), point: point.to_string() })
         })
         .collect()
 }
@@ -179,11 +160,7 @@ fn folders_to_root(mount: &Mount, group: &str) -> Vec<String> {
         .filter(|rest| rest.is_empty() || rest.starts_with('/'))
         .unwrap_or("");
     let parts: Vec<&str> = inside.split('/').filter(|p| !p.is_empty()).collect();
-    let parts = if parts.contains(&"..") {
-        Vec::new()
-    } else {
-        parts
-    };
+    let parts = if parts.contains(&"..") { Vec::new() } else { parts };
     (0..=parts.len())
         .rev()
         .filter_map(|depth| parts.get(..depth))
@@ -250,15 +227,11 @@ mod tests {
     }
 
     fn files(list: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> {
-        let map: HashMap<String, String> = list
-            .iter()
-            .map(|(k, v)| (k.to_string(), v.to_string()))
-            .collect();
+        let map: HashMap<String, String> = list.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
         move |path| map.get(path).cloned()
     }
 
-    const MOUNT_V2: &str =
-        "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n";
+    const MOUNT_V2: &str = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n";
     const MOUNT_V1: &str = "33 25 0:28 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
                             34 25 0:29 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
 
@@ -276,10 +249,7 @@ mod tests {
     fn version_one_finds_the_cpu_controller() {
         let read = files(&[
             ("/sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us", "50000\n"),
-            (
-                "/sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_period_us",
-                "100000\n",
-            ),
+            ("/sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_period_us", "100000\n"),
             ("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1\n"),
             ("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n"),
         ]);
@@ -294,10 +264,7 @@ mod tests {
         assert_eq!(quota_with("0::/docker/abc\n", mount, read()), Some(2.0));
         assert_eq!(quota_with("0::/docker/abc/in\n", mount, read()), Some(2.0));
         assert_eq!(quota_with("0::/docker/abcd\n", mount, read()), Some(2.0));
-        assert_eq!(
-            quota_with("0::/../elsewhere\n", MOUNT_V2, read()),
-            Some(2.0)
-        );
+        assert_eq!(quota_with("0::/../elsewhere\n", MOUNT_V2, read()), Some(2.0));
     }
 
     #[test]

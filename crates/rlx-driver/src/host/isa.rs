@@ -79,9 +79,7 @@ impl FromStr for Isa {
         Isa::ALL
             .into_iter()
             .find(|isa| isa.name().eq_ignore_ascii_case(key))
-            .ok_or_else(|| ParseIsaError {
-                text: text.chars().take(64).collect(),
-            })
+            .ok_or_else(|| ParseIsaError { text: text.chars().take(64).collect() })
     }
 }
 
@@ -133,13 +131,7 @@ fn request_amx() -> bool {
     const ARCH_REQ_XCOMP_PERM: libc::c_ulong = 0x1023;
     const XFEATURE_XTILEDATA: libc::c_ulong = 18;
     // SAFETY: this call takes two integers and touches no memory of ours; kernels that do not know it return an error.
-    let rc = unsafe {
-        libc::syscall(
-            libc::SYS_arch_prctl,
-            ARCH_REQ_XCOMP_PERM,
-            XFEATURE_XTILEDATA,
-        )
-    };
+    let rc = unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) };
     rc == 0
 }
 
@@ -179,12 +171,7 @@ mod tests {
     #[test]
     fn levels_agree_with_the_kernel() {
         let text = std::fs::read_to_string("/proc/cpuinfo").unwrap();
-        let flags: Vec<&str> = text
-            .lines()
-            .find(|l| l.starts_with("flags"))
-            .unwrap()
-            .split_whitespace()
-            .collect();
+        let flags: Vec<&str> = text.lines().find(|l| l.starts_with("flags")).unwrap().split_whitespace().collect();
         let all = |names: &[&str]| names.iter().all(|n| flags.contains(n));
         let avx2 = all(&["avx2", "fma", "f16c", "bmi1", "bmi2"]);
         let avx512 = avx2 && all(&["avx512f", "avx512bw", "avx512dq", "avx512vl"]);

@@ -90,20 +90,13 @@ impl Share {
     fn claim(&self, generation: u64, len: u64) -> Option<u64> {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
-            let taken = if word >> COUNT_BITS == generation {
-                word & ((1 << COUNT_BITS) - 1)
-            } else {
-                0
-            };
+            let taken = if word >> COUNT_BITS == generation { word & ((1 << COUNT_BITS) - 1) } else { 0 };
             // The look before the claim keeps finished shares from being written to.
             if taken >= len {
                 return None;
             }
             let next = (generation << COUNT_BITS) | (taken + 1);
-            match self
-                .0
-                .compare_exchange_weak(word, next, Ordering::Relaxed, Ordering::Relaxed)
-            {
+            match self.0.compare_exchange_weak(word, next, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return Some(taken),
                 Err(found) => word = found,
             }
@@ -129,11 +122,7 @@ impl Crew {
         Crew {
             current: Apart(Fork {
                 gate: AtomicU64::new(0),
-                job: UnsafeCell::new(Job {
-                    task: &|_| {},
-                    n_tasks: 0,
-                    parts: 1,
-                }),
+                job: UnsafeCell::new(Job { task: &|_| {}, n_tasks: 0, parts: 1 }),
             }),
             taken: Apart::default(),
             forking: Apart::default(),
@@ -150,13 +139,7 @@ impl Crew {
 
     /// Runs `n_tasks` tasks on the calling thread and the first `threads - 1` workers. A fork from within a fork runs
     /// on the calling thread.
-    pub(super) fn fork(
-        &self,
-        workers: &[JoinHandle<()>],
-        threads: usize,
-        n_tasks: usize,
-        task: &Task<'_>,
-    ) {
+    pub(super) fn fork(&self, workers: &[JoinHandle<()>], threads: usize, n_tasks: usize, task: &Task<'_>) {
         // A share counts in 32 bits; work cut finer than that gains nothing from threads.
         if n_tasks > u32::MAX as usize || self.forking.swap(true, Ordering::Acquire) {
             (0..n_tasks).for_each(task);
@@ -168,11 +151,7 @@ impl Crew {
         // does not return before they have left: between opening and the join nothing unwinds, since tasks run under
         // `catch_unwind`.
         let task = unsafe { std::mem::transmute::<&Task<'_>, &'static Task<'static>>(task) };
-        let job = Job {
-            task,
-            n_tasks,
-            parts,
-        };
+        let job = Job { task, n_tasks, parts };
         // SAFETY: this thread holds `forking`, and the last fork was closed and left before its holder let go: nobody
         // else reads or writes the job.
         unsafe { *self.current.job.get() = job };
@@ -191,11 +170,7 @@ impl Crew {
         self.take_part(job, word.generation(), 0);
         self.close_and_wait();
 
-        let payload = if self.failed.load(Ordering::Relaxed) {
-            lock(&self.payload).take()
-        } else {
-            None
-        };
+        let payload = if self.failed.load(Ordering::Relaxed) { lock(&self.payload).take() } else { None };
         self.forking.store(false, Ordering::Release);
         if let Some(payload) = payload {
             resume_unwind(payload);
@@ -216,11 +191,7 @@ impl Crew {
             // SAFETY: this worker is inside the fork, so nobody writes the job, and entering acquired what was written.
             let job = unsafe { *self.current.job.get() };
             self.take_part(job, generation, me);
-            let found = Word(
-                self.current
-                    .gate
-                    .fetch_sub(Word::ONE_INSIDE, Ordering::AcqRel),
-            );
+            let found = Word(self.current.gate.fetch_sub(Word::ONE_INSIDE, Ordering::AcqRel));
             // From here on the fork may be over and its task gone; the crew itself outlives its workers.
             if found.last_out_wakes() {
                 drop(lock(&self.door));
@@ -266,12 +237,8 @@ impl Crew {
             }
             if word.admits(me, last) {
                 let inside = word.0 + Word::ONE_INSIDE;
-                let entered = self.current.gate.compare_exchange_weak(
-                    word.0,
-                    inside,
-                    Ordering::AcqRel,
-                    Ordering::Relaxed,
-                );
+                let entered =
+                    self.current.gate.compare_exchange_weak(word.0, inside, Ordering::AcqRel, Ordering::Relaxed);
                 if entered.is_ok() {
                     return Some(word.generation());
                 }
@@ -367,11 +334,7 @@ mod tests {
     #[test]
     fn parts_are_contiguous_and_nearly_equal() {
         for (n_tasks, parts) in [(0, 1), (1, 1), (7, 3), (3, 7), (64, 8), (65, 8)] {
-            let job = Job {
-                task: &|_| {},
-                n_tasks,
-                parts,
-            };
+            let job = Job { task: &|_| {}, n_tasks, parts };
             let mut next = 0;
             for part in 0..parts {
                 let (start, len) = job.part(part);

@@ -16,11 +16,7 @@ pub(super) struct Spin {
 
 impl Spin {
     pub(super) fn new(budget: Duration) -> Spin {
-        Spin {
-            budget,
-            polls: 0,
-            since: None,
-        }
+        Spin { budget, polls: 0, since: None }
     }
 
     /// Starts the budget anew.

@@ -115,10 +115,7 @@ fn one_run_has_the_pool_and_others_run_alone() {
     let me = std::thread::current().id();
     other.parallel_for(10, &|_| assert_eq!(std::thread::current().id(), me));
     drop(other);
-    assert!(
-        pool.try_enter(2).is_none(),
-        "an inline region gave back what it never had"
-    );
+    assert!(pool.try_enter(2).is_none(), "an inline region gave back what it never had");
     drop(region);
     assert!(pool.try_enter(2).is_some());
 }
