@@ -74,11 +74,12 @@ fn parse_npy(bytes: &[u8]) -> Result<Tensor, String> {
     };
     let size = dtype.size().unwrap_or(1);
     let n = rlx::ir::tensor::checked_numel(&dims).map_err(|e| e.to_string())?;
-    let start = bytes
-        .len()
-        .checked_sub(n * size)
-        .ok_or_else(|| format!("needs {} bytes of data, the file has fewer", n * size))?;
-    let mut data = bytes.get(start..).unwrap_or(&[]).to_vec();
+    let start = data_start(bytes).ok_or("not a .npy file: the header is cut off")?;
+    let found = bytes.len().saturating_sub(start);
+    if found < n * size {
+        return Err(format!("needs {} bytes of data, the file has {found}", n * size));
+    }
+    let mut data = bytes.get(start..start + n * size).unwrap_or(&[]).to_vec();
     if big {
         let unit = if dtype.is_complex() { size / 2 } else { size };
         data.chunks_exact_mut(unit).for_each(<[u8]>::reverse);
@@ -92,6 +93,15 @@ fn parse_npy(bytes: &[u8]) -> Result<Tensor, String> {
             .map_err(|e| e.to_string());
     }
     Tensor::from_bytes(dtype, &dims, &data).map_err(|e| e.to_string())
+}
+
+/// Where the data begins: after magic, version, and a header whose length stands in 2 bytes (version 1) or 4.
+fn data_start(bytes: &[u8]) -> Option<usize> {
+    let length = |n: usize| bytes.get(8..8 + n).map(|b| b.iter().rev().fold(0usize, |a, &x| a << 8 | usize::from(x)));
+    match bytes.get(6)? {
+        1 => length(2)?.checked_add(10),
+        _ => length(4)?.checked_add(12),
+    }
 }
 
 /// Bytes of a .npy file. Dtypes that NumPy lacks are widened to f32.

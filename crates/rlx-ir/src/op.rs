@@ -314,7 +314,10 @@ impl<'a> InferCx<'a> {
         let shape = shape.into();
         let n = shape.numel().as_const();
         let small = dtype.is_int() || dtype == DType::Bool;
-        let elems = elems.filter(|e| small && e.len() <= MAX_KNOWN_ELEMS && i64::try_from(e.len()).ok() == n);
+        // Sums beyond 64 bits wrap as data but are no dims: what is not exact is not known.
+        let exact = |e: &[Dim]| e.iter().all(|d| d.as_invalid().is_none());
+        let fits = |e: &[Dim]| e.len() <= MAX_KNOWN_ELEMS && i64::try_from(e.len()).ok() == n;
+        let elems = elems.filter(|e| small && fits(e) && exact(e));
         self.results.push(ResultInfo { ty: Type::tensor(dtype, shape), elems });
     }
 

@@ -5,7 +5,7 @@
 //! ```no_run
 //! use rlx::prelude::*;
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let model = rlx::onnx::load("model.onnx")?;
+//! let model = rlx::onnx::load("model.onnx", &rlx::onnx::ImportOptions::default())?;
 //! let program = Session::new(Device::Cpu)?.compile_hir(&model.module)?;
 //! let x = Tensor::from_slice(&[1, 3], &[1.0f32, 2.0, 3.0])?;
 //! let outputs = program.run_tensors(&[("x", &x)])?;

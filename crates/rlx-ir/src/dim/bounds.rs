@@ -113,6 +113,9 @@ impl Dim {
 
     /// [`Dim::known_le`] under bounds of symbols.
     pub fn known_le_with(&self, other: &Dim, bounds: &Bounds) -> Option<bool> {
+        if let (Some(a), Some(b)) = (self.as_const(), other.as_const()) {
+            return Some(a <= b);
+        }
         let difference = other.add_scaled(self, -1).interval_with(bounds);
         match (difference.min(), difference.max()) {
             (Some(min), _) if min >= 0 => Some(true),
