@@ -45,8 +45,9 @@ fn gelu(x: f64) -> f64 {
 }
 
 fn gelu_tanh(x: f64) -> f64 {
+    // (1 + tanh z) / 2 is sigmoid(2z), which keeps the tail that the sum cancels.
     let c = (2.0 / std::f64::consts::PI).sqrt();
-    0.5 * x * (1.0 + (c * (x + 0.044_715 * x * x * x)).tanh())
+    x * sigmoid(2.0 * c * (x + 0.044_715 * x * x * x))
 }
 
 fn sign(x: f64) -> f64 {
