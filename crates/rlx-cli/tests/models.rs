@@ -1,7 +1,7 @@
 //! The program on real models: what a user types, and what must come out.
 //!
 //! The shipped model always runs. The models of `../shared` run where that folder is; elsewhere a line says that they were skipped.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
