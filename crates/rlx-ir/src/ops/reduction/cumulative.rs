@@ -65,6 +65,10 @@ impl Cumulative {
         if !wide {
             return None;
         }
+        // The extreme of nothing is no size that arithmetic should go on with.
+        if self.exclusive && matches!(self.kind, CumKind::Max | CumKind::Min) {
+            return None;
+        }
         let out = self.scan(elems, around, init?, |a, b| match self.kind {
             CumKind::Sum => a + b,
             CumKind::Prod => a * b,

@@ -108,7 +108,11 @@ impl Reduce {
             return None;
         }
         let n = checked_numel(&reduced(&sizes, &self.axes, false, 1)).ok()?;
-        let init = i64::try_from(self.kind.neutral_int(dtype)).ok().map(Dim::from);
+        // The extreme of nothing is no size that arithmetic should go on with.
+        let init = match self.kind {
+            ReduceKind::Min | ReduceKind::Max => None,
+            kind => i64::try_from(kind.neutral_int(dtype)).ok().map(Dim::from),
+        };
         let mut at = vec![None; elems.len()];
         let mut to = signed_strides(&reduced(&sizes, &self.axes, true, 1));
         self.axes.iter().for_each(|&a| to[a] = 0);
