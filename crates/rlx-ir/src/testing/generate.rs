@@ -163,10 +163,14 @@ impl Gen<'_> {
         self.source(dtype, dims, sizes)
     }
 
-    /// Adds the node if it is well typed and its results are small and tame; its first result.
+    /// Adds the node if it is well typed, holds for the inputs' sizes, and its results are small and tame; its first result.
     fn add(&mut self, plan: Plan) -> Option<()> {
         let ids: Vec<ValueId> = plan.operands.iter().map(|k| k.id).collect();
-        let (results, _) = self.b.graph().infer(&plan.op, &ids, &[], &Loc::none()).ok()?;
+        let (results, constraints) = self.b.graph().infer(&plan.op, &ids, &[], &Loc::none()).ok()?;
+        // Operands may each fit one other and not all fit together.
+        if constraints.iter().any(|c| c.check(&self.binding).is_err()) {
+            return None;
+        }
         let mut shapes = Vec::new();
         for r in &results {
             let t = r.ty.as_tensor()?;

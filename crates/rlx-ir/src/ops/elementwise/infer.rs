@@ -89,14 +89,15 @@ fn scalar(op: &Elementwise, args: &[&Dim], dtypes: &[DType], out: DType) -> Opti
 
 fn binary(op: Binary, x: &Dim, y: &Dim) -> Option<Dim> {
     let non_negative = |d: &Dim| d.lower_bound().is_some_and(|b| b >= 0);
+    let positive = |d: &Dim| d.lower_bound().is_some_and(|b| b >= 1);
     match op {
         Binary::Add => Some(x + y),
         Binary::Sub => Some(x - y),
         Binary::Mul => Some(x * y),
-        // Truncation is flooring where nothing is negative; a zero divisor is an error at bind.
-        Binary::Div if non_negative(x) && non_negative(y) => Some(x.floor_div(y)),
-        Binary::Rem if non_negative(x) && non_negative(y) => Some(x.rem_floor(y)),
-        Binary::Mod => Some(x.rem_floor(y)),
+        // Truncation is flooring where nothing is negative. By zero, data gives 0 but a dim has no value: such quotients are not known.
+        Binary::Div if non_negative(x) && positive(y) => Some(x.floor_div(y)),
+        Binary::Rem if non_negative(x) && positive(y) => Some(x.rem_floor(y)),
+        Binary::Mod if positive(y) => Some(x.rem_floor(y)),
         Binary::Min => Some(x.min(y)),
         Binary::Max => Some(x.max(y)),
         _ => None,
