@@ -338,6 +338,10 @@ impl<T: Number> Cells<T> {
     /// As [`Cells::get`], for each; nothing writes them while the slice lives.
     #[inline]
     pub unsafe fn slice<'a>(&self, at: i64, n: usize) -> Option<&'a [T]> {
+        // No elements may have no memory.
+        if n == 0 {
+            return Some(&[]);
+        }
         // SAFETY: the caller's promise; of a storage dtype T is the memory's type.
         self.plain.then(|| unsafe { std::slice::from_raw_parts(self.base.get().cast::<T>().offset(at as isize), n) })
     }
