@@ -158,6 +158,9 @@ fn run_set(case: &Path, folder: &Path, model: &Model) -> Outcome {
             }
         }
     };
+    if let Err(e) = rlx_ir::verify::verify(&imported.module) {
+        return Outcome::Failed(format!("verifier: {e}"));
+    }
     let g = &imported.module.main;
     let mut given = EvalInputs::default();
     for &v in g.inputs() {

@@ -100,9 +100,14 @@ pub(crate) struct Importer<'m> {
     pub budget: usize,
 }
 
-/// Nodes of an import, those of inlined functions and repeated graphs included: a small file of functions that call each other could
-/// ask for more than any machine holds.
-const MOST_NODES: usize = 1 << 20;
+/// Nodes of an import, those of inlined functions and repeated graphs included, are at most this many and four times those of the
+/// file: a small file of functions that call each other could ask for more than any machine holds.
+const MOST_NODES: usize = 1 << 17;
+
+fn budget(model: &Model) -> usize {
+    let functions = model.functions.values().map(|f| f.body.count_nodes()).sum::<usize>();
+    MOST_NODES.saturating_add(model.main.count_nodes().saturating_add(functions).saturating_mul(4))
+}
 
 /// Graphs and functions inside each other.
 pub(crate) const DEEPEST: usize = 100;
@@ -120,7 +125,7 @@ impl<'m> Importer<'m> {
             params: HashMap::new(),
             names: BTreeSet::new(),
             symbols: 0,
-            budget: MOST_NODES,
+            budget: budget(model),
         }
     }
 

@@ -19,6 +19,11 @@ fn folder(name: &str) -> Option<PathBuf> {
     shared_models().map(|m| m.join(name))
 }
 
+fn verified(i: Imported) -> Imported {
+    rlx_ir::verify::verify(&i.module).unwrap_or_else(|e| panic!("{e}"));
+    i
+}
+
 /// Imports a model whose weights were taken out, with zeros in their place.
 fn import_skeleton(path: PathBuf) -> Imported {
     let mut model = ModelProto::decode(&std::fs::read(&path).unwrap()[..]).unwrap();
@@ -32,12 +37,13 @@ fn import_skeleton(path: PathBuf) -> Imported {
         }
     }
     let file = OnnxFile::from_bytes(model.encode_to_vec(), None, &ReadOptions::default()).unwrap();
-    rlx_onnx::import(&file.into_model().unwrap(), &ImportOptions::default()).unwrap_or_else(|e| panic!("{e}"))
+    let model = file.into_model().unwrap();
+    verified(rlx_onnx::import(&model, &ImportOptions::default()).unwrap_or_else(|e| panic!("{e}")))
 }
 
 fn import(path: PathBuf) -> Imported {
     match load(&path, &ImportOptions::default()) {
-        Ok(i) => i,
+        Ok(i) => verified(i),
         Err(e) => panic!("{}: {e}", path.display()),
     }
 }

@@ -54,7 +54,9 @@ fn try_import(m: &ModelProto, options: &ImportOptions) -> Result<Imported, Impor
 }
 
 fn imported(m: &ModelProto) -> Imported {
-    try_import(m, &ImportOptions::default()).unwrap_or_else(|e| panic!("{e}"))
+    let i = try_import(m, &ImportOptions::default()).unwrap_or_else(|e| panic!("{e}"));
+    rlx_ir::verify::verify(&i.module).unwrap_or_else(|e| panic!("{e}"));
+    i
 }
 
 fn run(i: &Imported, inputs: &[Tensor]) -> Vec<Tensor> {
