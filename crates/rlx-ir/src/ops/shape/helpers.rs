@@ -179,7 +179,8 @@ impl Builder {
     /// An index as written in a model, resolved against a size. Writers say "to the end" by a huge number, which on a symbolic axis is
     /// taken as the size itself.
     fn slice_bound(&mut self, i: Dim, n: &Dim) -> Dim {
-        const HUGE: i64 = i32::MAX as i64;
+        // The smallest that is in use (tf2onnx).
+        const HUGE: i64 = 1_000_000_000;
         match i.as_const() {
             Some(c) if !n.is_const() && c >= HUGE => {
                 if c < i64::MAX >> 1 {
