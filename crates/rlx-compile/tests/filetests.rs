@@ -8,6 +8,8 @@
 //! - `verify`: `ok`, or the errors of the verifier.
 //! - `eval`: one line for each output and state after the run, or the error. Comments `input NAME: TENSOR`, `param NAME: TENSOR`,
 //!   `state NAME: TENSOR` and `size SYMBOL: INTEGER` give what the run starts from. Option `f64=true` accumulates in f64.
+//! - `lower`: the program of kernels, then the remarks, or the error; the plan is checked too. Option `fusion=off` fuses nothing,
+//!   `without=a,b` leaves these fusions out.
 //! - passes: the module that the last one gives, then their remarks, or the error. Option `claims=a,b` says what the target takes.
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +18,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use rlx_compile::target::InputStage;
-use rlx_compile::{Claims, CompileOptions, run_pass};
+use rlx_compile::{Claims, CompileOptions, Fusion, run_pass};
 use rlx_ir::attr::AttrValue;
 use rlx_ir::eval::{EvalInputs, evaluate};
 use rlx_ir::op::EvalOptions;
@@ -45,6 +47,10 @@ fn run(steps: &[&str], options: &Options, input: &str) -> Result<String, String>
         ["eval"] => {
             verify(&module).map_err(|e| e.to_string())?;
             eval(&module, options, input)?
+        }
+        ["lower"] => {
+            verify(&module).map_err(|e| e.to_string())?;
+            lower(&module, options)?
         }
         passes => {
             verify(&module).map_err(|e| e.to_string())?;
@@ -75,6 +81,32 @@ fn run_steps(mut module: Module, passes: &[&str], options: &Options) -> Result<S
         }
     }
     Ok(format!("{module}{remarks}"))
+}
+
+fn lower(module: &Module, options: &Options) -> Result<String, String> {
+    let claims = Claims {
+        target: "test".into(),
+        stage: InputStage::Lir,
+        ops: Default::default(),
+        dtypes: Default::default(),
+        filter: None,
+        symbolic_shapes: true,
+        in_place: true,
+    };
+    let fusion = match (options.get("fusion").map(String::as_str), options.get("without")) {
+        (Some("off"), _) => Fusion::Off,
+        (_, Some(names)) => Fusion::Without(names.split(',').map(Into::into).collect()),
+        _ => Fusion::On,
+    };
+    let mut remarks = Vec::new();
+    let lir = match rlx_compile::lower::lower(module, &claims, &CompileOptions::default().fusion(fusion), &mut remarks)
+    {
+        Ok(lir) => lir,
+        Err(e) => return Ok(format!("error: {e}\n")),
+    };
+    rlx_compile::lower::check::check(&lir).map_err(|faults| format!("{}\n{lir}", faults.join("\n")))?;
+    let remarks: String = remarks.iter().map(|r| format!("remark: {r}\n")).collect();
+    Ok(format!("{lir}{remarks}"))
 }
 
 fn eval(module: &Module, options: &Options, input: &str) -> Result<String, String> {

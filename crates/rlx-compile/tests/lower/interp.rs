@@ -367,29 +367,20 @@ impl Interp<'_> {
                         padded += 1;
                     }
                     if cell.iter().zip(&input).all(|(i, n)| (0..*n).contains(i)) {
-                        let Scalar::F(x) = self.read(&k.input, &[&h[..], &cell].concat())? else {
-                            return Err("windows over floats only".into());
-                        };
-                        values.push(x);
+                        values.push(self.read(&k.input, &[&h[..], &cell].concat())?);
                     }
                 }
-                let sum: f64 = values.iter().sum();
-                let n = if k.count_include_pad { padded } else { values.len() };
+                let dtype = self.lir.buffer(k.output.buffer).dtype;
                 let x = match k.kind {
-                    WindowKind::Max => values
-                        .iter()
-                        .copied()
-                        .fold(f64::NEG_INFINITY, |a, b| if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) }),
-                    WindowKind::Sum => sum,
+                    WindowKind::Max => fold(ReduceKind::Max, dtype, &values),
+                    WindowKind::Sum => fold(ReduceKind::Sum, dtype, &values),
                     WindowKind::Mean => {
-                        if n == 0 {
-                            0.0
-                        } else {
-                            sum / n as f64
-                        }
+                        let n = if k.count_include_pad { padded } else { values.len() };
+                        let sum: f64 = values.iter().map(|x| if let Scalar::F(x) = x { *x } else { f64::NAN }).sum();
+                        Scalar::F(round_float(dtype, if n == 0 { 0.0 } else { sum / n as f64 }))
                     }
                 };
-                self.write(&k.output, &[&h[..], &o].concat(), Scalar::F(x))?;
+                self.write(&k.output, &[&h[..], &o].concat(), x)?;
             }
         }
         Ok(())
@@ -600,8 +591,8 @@ fn fold(kind: ReduceKind, d: DType, v: &[Scalar]) -> Scalar {
     let (lo, hi) = d.int_range().unwrap();
     let x = v.iter().map(|s| if let Scalar::I(x) = s { *x } else { 0 });
     Scalar::I(match kind {
-        ReduceKind::Sum => x.fold(0, |a, b| wrap_int(d, a + b)),
-        ReduceKind::Prod => x.fold(1, |a, b| wrap_int(d, a * b)),
+        ReduceKind::Sum => x.fold(0, |a, b| wrap_int(d, a.wrapping_add(b))),
+        ReduceKind::Prod => x.fold(1, |a, b| wrap_int(d, a.wrapping_mul(b))),
         ReduceKind::Min => x.min().unwrap_or(hi),
         ReduceKind::Max => x.max().unwrap_or(lo),
         ReduceKind::Any => i128::from(x.into_iter().any(|a| a != 0)),

@@ -5,7 +5,7 @@ use rlx_ir::ops::reduction::{ReduceKind, ReduceWindow, WindowKind};
 use rlx_ir::ops::shape::PadMode;
 use rlx_ir::{Builder, DType, Dim, DimBinding, IrError, Module, ValueId};
 
-use crate::harness::{agree, lowered};
+use crate::harness::{agree, agree_on, lowered};
 use rlx_compile::{CompileOptions, Fusion};
 
 /// A small generator; the tests need variety, not quality.
@@ -162,17 +162,17 @@ fn graph(seed: u64) -> Module {
 }
 
 /// All seeds, or the one that `SEED` names.
-fn seeds() -> std::ops::Range<u64> {
+fn seeds(default: u64) -> std::ops::Range<u64> {
     match std::env::var("SEED").ok().and_then(|s| s.parse().ok()) {
         Some(s) => s..s + 1,
-        None => 0..std::env::var("SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(300),
+        None => 0..std::env::var("SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(default),
     }
 }
 
 #[test]
 fn random_graphs_agree_with_the_evaluator() {
     let (mut ran, mut fused_kernels, mut plain_kernels) = (0, 0, 0);
-    for seed in seeds() {
+    for seed in seeds(300) {
         println!("seed {seed}");
         let m = graph(seed);
         let (fused, _) = lowered(&m, &CompileOptions::default());
@@ -190,4 +190,26 @@ fn random_graphs_agree_with_the_evaluator() {
     // Most graphs run at most sizes, and fusion does something.
     assert!(ran > 600, "only {ran} comparisons ran");
     assert!(2 * fused_kernels < plain_kernels * 3 / 2, "{fused_kernels} fused, {plain_kernels} plain");
+}
+
+/// Graphs of all ops and dtypes but complex numbers and strings.
+#[test]
+fn random_graphs_of_all_dtypes_agree_with_the_evaluator() {
+    use rlx_ir::testing::{GraphOptions, RandomGraph};
+    let mut ran = 0;
+    for seed in seeds(120) {
+        println!("seed {seed}");
+        let g =
+            RandomGraph::generate(seed, 3 + seed as usize % 14, &GraphOptions { max_elems: 256, ..Default::default() });
+        let inputs = g.inputs.inputs.iter().filter_map(|v| v.as_tensor().cloned()).collect::<Vec<_>>();
+        let params =
+            g.module.main.params().iter().filter_map(|p| g.inputs.params.get(&*p.name).or(p.default.as_ref()).cloned());
+        let params: Vec<_> = params.collect();
+        for options in [CompileOptions::default(), CompileOptions::default().fusion(Fusion::Off)] {
+            let (lir, _) = lowered(&g.module, &options);
+            ran += usize::from(agree_on(&g.module, &lir, inputs.clone(), params.clone(), &g.inputs.binding));
+        }
+    }
+    let tried = 2 * seeds(120).count();
+    assert!(ran * 10 > tried * 9, "only {ran} of {tried} comparisons ran");
 }
