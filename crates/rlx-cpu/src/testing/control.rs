@@ -7,12 +7,13 @@ use rlx_compile::lir::{
     StatePort, Storage, SubProgram,
 };
 use rlx_compile::target::{ExecutableGraph, TensorMut};
-use rlx_compile::{InputProblem, RunError};
+use rlx_compile::{CompileOptions, InputProblem, RunError};
 use rlx_driver::Isa;
 use rlx_ir::ops::Elementwise;
 use rlx_ir::ops::elementwise::{Binary, Compare};
 use rlx_ir::ops::shape::ReadDims;
 use rlx_ir::{DType, Dim, Symbol, Tensor};
+use std::time::Duration;
 
 fn add(m: &mut Maker, a: BufId, b: BufId, to: BufId) {
     binary(m, Binary::Add, DType::F32, a, b, to);
@@ -385,4 +386,41 @@ fn kernels_are_timed() {
     let profile = e.profile(&[(&f32s(&[0.0; 100])).into()]).unwrap();
     assert_eq!(profile.len(), 3);
     assert!(profile.iter().all(|k| k.kind == "map" && k.ops == 100 && k.bytes >= 800), "{profile:?}");
+}
+
+/// A binding of many kernels is found again by its sizes, and made anew in far less time than they run.
+#[test]
+fn many_kernels_are_bound_quickly() {
+    let mut m = Maker::new();
+    let shape = ["batch", "seq"].map(Dim::symbol);
+    let width = |i: usize| Dim::from(64 + i % 7);
+    let full = |i: usize| [shape[0].clone(), shape[1].clone(), width(i)];
+    let mut x = m.input(DType::F32, &full(0));
+    for i in 0..150 {
+        // The walk takes the first 64 columns of rows of different widths.
+        let y = if i == 149 { m.output("y", DType::F32, &full(0)) } else { m.arena(DType::F32, &full(i)) };
+        let space = m.dims(&[shape[0].clone(), shape[1].clone(), Dim::from(64)]);
+        let strides = |m: &Maker, b: BufId| {
+            let w = m.lir.dims.get(m.lir.buffer(b).shape[2]).clone();
+            [&shape[1] * &w, w, Dim::ONE]
+        };
+        let (from, to) = (strides(&m, x), strides(&m, y));
+        let reads = vec![m.access(x, 0, &from), m.access(x, 0, &from)];
+        let writes = vec![m.access(y, 0, &to)];
+        let program = apply(Elementwise::Binary(Binary::Max), &[DType::F32; 2], DType::F32);
+        m.kernel(Kernel::Map(MapKernel { space, reads, program, writes }));
+        x = y;
+    }
+    let e = m.executable(&CompileOptions::new().threads(1));
+    let input = |seq: usize| Tensor::zeros(DType::F32, &[2, seq, 64]).unwrap();
+    let mut best = Duration::MAX;
+    for seq in 1..20 {
+        e.run(&[(&input(seq)).into()], None).unwrap();
+        best = best.min(e.stats().last_bind);
+    }
+    println!("150 kernels bound in {best:?}");
+    assert!(best < Duration::from_millis(5), "{best:?}");
+    let before = e.stats();
+    e.run(&[(&input(7)).into()], None).unwrap();
+    assert_eq!((e.stats().binds, e.stats().bind_hits), (before.binds, before.bind_hits + 1));
 }
