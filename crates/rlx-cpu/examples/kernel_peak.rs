@@ -1,6 +1,5 @@
 //! Prints the speed of a contraction, some convolutions and an attention as fractions of the peak that a loop of
-//! independent multiply-adds reaches, on one thread. Samples are thread CPU time, the best of many: the machine may be
-//! shared.
+//! independent multiply-adds reaches, on one thread: the best of many samples, since the machine may be shared.
 //!
 //! `cargo run --release -p rlx-cpu --example kernel_peak [SECONDS_PER_ROW]`
 
@@ -48,28 +47,14 @@ impl Kernel for Peak {
     }
 }
 
-/// Nanoseconds that this thread has run, or of the clock where the system does not say.
-#[cfg(unix)]
-fn thread_time() -> u64 {
-    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `t` is a valid place for the result.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut t) };
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
-}
-#[cfg(not(unix))]
-fn thread_time() -> u64 {
-    static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
-    START.get_or_init(Instant::now).elapsed().as_nanos() as u64
-}
-
 /// The best rate over about `budget`, in units of work a nanosecond.
 fn best(budget: Duration, mut run: impl FnMut() -> f64) -> f64 {
     let start = Instant::now();
     let mut best: f64 = 0.0;
     while start.elapsed() < budget {
-        let t = thread_time();
+        let t = Instant::now();
         let work = run();
-        best = best.max(work / (thread_time() - t).max(1) as f64);
+        best = best.max(work / t.elapsed().as_nanos().max(1) as f64);
     }
     best
 }

@@ -244,15 +244,15 @@ impl Kernel for SoftmaxRow<'_> {
             while j < high {
                 let lanes = (high - j).min(S::W);
                 let at = scores.add(j);
-                let mut v = s.mul(s.load_partial(at, lanes), scale);
+                let mut v = s.mul(read(s, at, lanes), scale);
                 if let Some(cap) = self.softcap {
                     let cap = s.splat(cap);
                     v = s.mul(cap, math::tanh(s, s.div(v, cap)));
                 }
                 if let Some(mask) = self.mask {
-                    v = s.add(v, s.load_partial(mask.wrapping_add(j), lanes));
+                    v = s.add(v, read(s, mask.wrapping_add(j), lanes));
                 }
-                s.store_partial(at, v, lanes);
+                write(s, at, v, lanes);
                 // NaN is left out here and found in the sum.
                 let seen = if lanes == S::W { v } else { tail(s, at, lanes, f32::NEG_INFINITY) };
                 most = s.max_fast(seen, most);
@@ -277,8 +277,8 @@ impl Kernel for SoftmaxRow<'_> {
             while j < high {
                 let lanes = (high - j).min(S::W);
                 let at = scores.add(j);
-                let v = math::exp(s, s.sub(s.load_partial(at, lanes), top));
-                s.store_partial(at, v, lanes);
+                let v = math::exp(s, s.sub(read(s, at, lanes), top));
+                write(s, at, v, lanes);
                 sum = s.add(sum, if lanes == S::W { v } else { tail(s, at, lanes, 0.0) });
                 j += lanes;
             }
@@ -291,12 +291,30 @@ impl Kernel for SoftmaxRow<'_> {
                 while j < self.width {
                     let lanes = (self.width - j).min(S::W);
                     let at = self.out.add(j);
-                    s.store_partial(at, s.mul(s.load_partial(at, lanes), by), lanes);
+                    write(s, at, s.mul(read(s, at, lanes), by), lanes);
                     j += lanes;
                 }
             }
         }
     }
+}
+
+/// Reads up to `W` elements; partial accesses are slow on some machines.
+/// # Safety
+/// `at` holds `lanes` elements.
+#[inline(always)]
+unsafe fn read<S: Simd>(s: S, at: *const f32, lanes: usize) -> S::F {
+    // SAFETY: the caller's promise.
+    unsafe { if lanes == S::W { s.load(at) } else { s.load_partial(at, lanes) } }
+}
+
+/// Writes up to `W` lanes.
+/// # Safety
+/// `at` has room for `lanes` elements.
+#[inline(always)]
+unsafe fn write<S: Simd>(s: S, at: *mut f32, v: S::F, lanes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { if lanes == S::W { s.store(at, v) } else { s.store_partial(at, v, lanes) } }
 }
 
 /// Fewer than `W` elements, with `fill` in the other lanes.
@@ -322,6 +340,9 @@ fn fold<S: Simd>(s: S, v: S::F, init: f32, f: impl Fn(f32, f32) -> f32) -> f32 {
     lanes.iter().take(S::W).fold(init, |a, &b| f(a, b))
 }
 
+/// Keys asked for ahead.
+const AHEAD: usize = 8;
+
 /// Scores of few queries: dot products with keys whose features lie side by side. The maker answers for the memory.
 struct Dots {
     q: Strided,
@@ -344,6 +365,12 @@ impl Kernel for Dots {
                 // Four keys at a time: independent sums.
                 let many = (n - j).min(4);
                 let mut sums = [s.zero(); 4];
+                for i in 0..many {
+                    // Rows of a key lie too far apart for the machine to foresee them.
+                    for line in (0..d).step_by(16) {
+                        s.prefetch(k.at(j + i + AHEAD, line));
+                    }
+                }
                 let mut at = 0;
                 while at < d {
                     let lanes = (d - at).min(S::W);
@@ -352,9 +379,7 @@ impl Kernel for Dots {
                         let x =
                             if q.col == 1 { s.load_partial(q.at(r, at), lanes) } else { strided(s, q, r, at, lanes) };
                         for (i, sum) in sums.iter_mut().enumerate().take(many) {
-                            let from = k.at(j + i, at);
-                            let y = if lanes == S::W { s.load(from) } else { s.load_partial(from, lanes) };
-                            *sum = s.mul_add(x, y, *sum);
+                            *sum = s.mul_add(x, read(s, k.at(j + i, at), lanes), *sum);
                         }
                     }
                     at += lanes;

@@ -243,17 +243,22 @@ unsafe fn over_width(
     let taps = d.phase.taps();
     let each = (TASK / (x.outs * taps).max(1)).max(1);
     let nr = panel_width(run.isa);
+    let inside = interior(x);
     run.region.parallel_ranges(p.batch * channels * out_rows, each, &|range| {
         let mut weights: SmallVec<[f32; 32]> = smallvec::smallvec![0.0; taps];
+        let mut loaded = None;
         scratch::with(x.outs * size_of::<f32>(), |memory| {
             let memory = memory.as_mut_ptr().cast::<f32>();
             for r in range {
                 let (plane, row) = (r / out_rows, r % out_rows);
                 let (image, c) = (plane / channels, plane % channels);
-                let panel = panels.slab(0).wrapping_add(c / nr * taps * nr + c % nr);
-                for (t, w) in weights.iter_mut().enumerate() {
-                    // SAFETY: the channel's panel has `taps` steps.
-                    *w = unsafe { *panel.add(t * nr) };
+                if loaded != Some(c) {
+                    loaded = Some(c);
+                    let panel = panels.slab(0).wrapping_add(c / nr * taps * nr + c % nr);
+                    for (t, w) in weights.iter_mut().enumerate() {
+                        // SAFETY: the channel's panel has `taps` steps.
+                        *w = unsafe { *panel.add(t * nr) };
+                    }
                 }
                 let from = p.input.offset + image as i64 * p.input.strides[0] + c as i64 * p.input.strides[1];
                 let rows = rows(outer, row, x.taps, from);
@@ -262,7 +267,7 @@ unsafe fn over_width(
                 let placed = placed.filter(|(m, _)| m.row == 1);
                 let out = placed.map_or(memory, |(m, _)| m.data.cast_mut());
                 let input = base.get().cast::<f32>();
-                dispatch(run.isa, OverWidth { input, rows: &rows, weights: &weights, x, out });
+                dispatch(run.isa, OverWidth { input, rows: &rows, weights: &weights, x, inside, out });
                 match placed {
                     Some((m, mut menu)) => {
                         let turn = |m: Strided| Strided { row: m.col, col: m.row, ..m };
@@ -286,28 +291,33 @@ struct OverWidth<'a> {
     rows: &'a [Row],
     weights: &'a [f32],
     x: Along,
+    /// Outputs of which all taps lie inside.
+    inside: (usize, usize),
     out: *mut f32,
 }
+
+/// Vectors of outputs at a time: enough independent sums to hide the latency of multiply-adds.
+const VECTORS: usize = 4;
 
 impl Kernel for OverWidth<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let (low, high) = interior(self.x);
+        let (low, high) = self.inside;
         // SAFETY: only outputs below `outs` are written, and only taps inside the input are read.
         unsafe {
             for o in (0..low).chain(high..self.x.outs) {
                 self.edge(s, o);
             }
             let mut o = low;
+            while o + VECTORS * S::W <= high {
+                self.inner::<S, VECTORS>(s, o, S::W);
+                o += VECTORS * S::W;
+            }
             while o < high {
                 let n = (high - o).min(S::W);
-                if n == S::W {
-                    s.store(self.out.wrapping_add(o), self.inner::<S, true>(s, o, n));
-                } else {
-                    s.store_partial(self.out.wrapping_add(o), self.inner::<S, false>(s, o, n), n);
-                }
+                self.inner::<S, 1>(s, o, n);
                 o += n;
             }
         }
@@ -327,20 +337,23 @@ impl OverWidth<'_> {
                 for t in 0..self.x.taps {
                     if let Some(i) = self.x.at(o, t) {
                         let from = self.input.wrapping_offset(row.at as isize).wrapping_add(i);
-                        sum = s.mul_add(s.splat(self.weights[row.tap + t]), s.load_partial(from, 1), sum);
+                        sum = s.mul_add(s.splat(self.weights[row.tap + t]), s.splat(*from), sum);
                     }
                 }
             }
-            s.store_partial(self.out.wrapping_add(o), sum, 1);
+            let mut lanes = [0.0f32; MAX_W];
+            s.store(lanes.as_mut_ptr(), sum);
+            *self.out.wrapping_add(o) = lanes[0];
         }
     }
 
-    /// `n` outputs of which all taps lie inside.
+    /// `V` vectors of outputs of which all taps lie inside; where there is one, only `n` of its lanes.
     /// # Safety
-    /// `o..o + n` are such outputs.
+    /// The outputs from `o` on are such.
     #[inline(always)]
-    unsafe fn inner<S: Simd, const WHOLE: bool>(&self, s: S, o: usize, n: usize) -> S::F {
-        let mut sum = s.zero();
+    unsafe fn inner<S: Simd, const V: usize>(&self, s: S, o: usize, n: usize) {
+        let mut sums = [s.zero(); V];
+        let step = self.x.per_out as isize;
         // SAFETY: taps inside lie in the input's memory.
         unsafe {
             for row in self.rows {
@@ -348,21 +361,28 @@ impl OverWidth<'_> {
                 for t in 0..self.x.taps {
                     let i = first + t as i64 * self.x.per_tap;
                     let from = self.input.wrapping_offset((row.at + i) as isize);
-                    let v = if self.x.per_out != 1 {
-                        let mut lanes = [0.0f32; MAX_W];
-                        for (q, lane) in lanes.iter_mut().enumerate().take(n) {
-                            *lane = *from.wrapping_offset(q as isize * self.x.per_out as isize);
-                        }
-                        s.load(lanes.as_ptr())
-                    } else if WHOLE {
-                        s.load(from)
-                    } else {
-                        s.load_partial(from, n)
-                    };
-                    sum = s.mul_add(s.splat(self.weights[row.tap + t]), v, sum);
+                    let weight = s.splat(self.weights[row.tap + t]);
+                    for (v, sum) in sums.iter_mut().enumerate() {
+                        let from = from.wrapping_offset((v * S::W) as isize * step);
+                        let cells = if step != 1 {
+                            let mut lanes = [0.0f32; MAX_W];
+                            for (q, lane) in lanes.iter_mut().enumerate().take(n) {
+                                *lane = *from.wrapping_offset(q as isize * step);
+                            }
+                            s.load(lanes.as_ptr())
+                        } else if n == S::W {
+                            s.load(from)
+                        } else {
+                            s.load_partial(from, n)
+                        };
+                        *sum = s.mul_add(weight, cells, *sum);
+                    }
                 }
             }
+            for (v, &sum) in sums.iter().enumerate() {
+                let to = self.out.wrapping_add(o + v * S::W);
+                if n == S::W { s.store(to, sum) } else { s.store_partial(to, sum, n) }
+            }
         }
-        sum
     }
 }

@@ -180,7 +180,11 @@ impl OutputRow<'_> {
                 }
                 for (v, &fold) in folds.iter().enumerate() {
                     // SAFETY: the output has `channels` elements.
-                    unsafe { s.store_partial(to.wrapping_add(c + v * S::W), self.finish(s, fold, count), lanes(v)) };
+                    unsafe {
+                        let (to, value) = (to.wrapping_add(c + v * S::W), self.finish(s, fold, count));
+                        // Partial stores are slow on some machines.
+                        if lanes(v) == S::W { s.store(to, value) } else { s.store_partial(to, value, lanes(v)) }
+                    }
                 }
                 c += 4 * S::W;
             }
@@ -203,7 +207,11 @@ impl OutputRow<'_> {
                 }
             }
             // SAFETY: `o` is an output.
-            unsafe { s.store_partial(self.out.wrapping_add(o), self.finish(s, fold, (self.by)(o)), 1) };
+            unsafe {
+                let mut lanes = [0.0f32; MAX_W];
+                s.store(lanes.as_mut_ptr(), self.finish(s, fold, (self.by)(o)));
+                *self.out.wrapping_add(o) = lanes[0];
+            }
         }
         // Windows wholly inside count the same.
         let count = if low < high { (self.by)(low) } else { 1.0 };
@@ -231,7 +239,10 @@ impl OutputRow<'_> {
                 }
             }
             // SAFETY: `o..o + n` are outputs.
-            unsafe { s.store_partial(self.out.wrapping_add(o), self.finish(s, fold, count), n) };
+            unsafe {
+                let (to, value) = (self.out.wrapping_add(o), self.finish(s, fold, count));
+                if n == S::W { s.store(to, value) } else { s.store_partial(to, value, n) }
+            }
             o += n;
         }
     }
