@@ -4,7 +4,7 @@
 //! blocks are dealt out to tasks by the size of the space alone.
 
 use crate::buffers::{BindCx, BindError, BoundAccess, Ptr, RunCx, Sizes, Strides};
-use crate::space::{Blocks, Cut, Space};
+use crate::space::{Blocks, Cut, Space, Walks};
 use crate::tile::code::{Code, What};
 use crate::tile::io::Block;
 use crate::tile::machine::{Class, Machine, Modes, scratch_len};
@@ -49,10 +49,11 @@ pub fn plan(k: &MapKernel, code: &Code, cx: &BindCx<'_>) -> Result<MapPlan, Bind
             indices.push((i as u32, strides));
         }
     }
-    let walks: Vec<&[i64]> = (writes.iter().chain(&reads).map(|a| a.strides.as_slice()))
+    let walks: Walks<'_> = (writes.iter().chain(&reads).map(|a| a.strides.as_slice()))
         .chain(indices.iter().map(|(_, s): &(u32, Strides)| s.as_slice()))
         .collect();
     let space = Space::simplified(&sizes, &walks, 0);
+    drop(walks);
     let cut = Cut::new(&space.sizes, BLOCK);
     let mut merged = space.walks.iter().cloned();
     for access in writes.iter_mut().chain(&mut reads) {

@@ -1,6 +1,10 @@
 //! Iteration spaces: axes merged, ordered and cut into blocks when sizes are known.
 
 use crate::buffers::{Sizes, Strides};
+use smallvec::SmallVec;
+
+/// Steps of several walks.
+pub type Walks<'a> = SmallVec<[&'a [i64]; 8]>;
 
 /// A space with the steps of several walks over it, outermost axis first. Never without an axis.
 #[derive(Clone, Debug)]
@@ -8,7 +12,7 @@ pub struct Space {
     /// Sizes.
     pub sizes: Sizes,
     /// Steps of each walk.
-    pub walks: Vec<Strides>,
+    pub walks: SmallVec<[Strides; 4]>,
 }
 
 impl Space {

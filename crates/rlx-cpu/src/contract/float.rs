@@ -7,16 +7,17 @@
 use super::ContractPlan;
 use super::operand::{Axes, Operand, Panels, panels};
 use crate::buffers::{BindCx, BindError, BoundAccess, Ptr, RunCx, Sizes, Strides};
-use crate::epilogue::EpiloguePlan;
+use crate::epilogue::Finish;
 use crate::epilogue::direct::{Direct, Matrix};
 use crate::epilogue::menu::Menu;
 use crate::epilogue::tile::OnBlocks;
 use crate::gemm::{self, BOperand, GemmArgs, Strided, gemm_tasks};
-use crate::space::{Space, position};
+use crate::space::position;
 use crate::tile::code::Code;
 use crate::tile::{Work, scratch};
 use rlx_compile::lir::{ContractKernel, Storage};
 use rlx_ir::DType;
+use smallvec::{SmallVec, smallvec};
 
 /// A contraction as products.
 #[derive(Debug)]
@@ -35,7 +36,6 @@ pub struct Product {
     col: Strides,
     /// Output rows from one row of the product to the next.
     row_step: usize,
-    direct: Option<Direct>,
 }
 
 /// An axis of the output.
@@ -43,8 +43,13 @@ pub struct Product {
 struct Axis {
     size: usize,
     /// Steps of both operands, output rows and columns, the write and the reads of the menu.
-    steps: Vec<i64>,
+    steps: Steps,
 }
+
+/// An axis's steps, by walk.
+type Steps = SmallVec<[i64; 8]>;
+/// Axes, outermost first.
+type AxisList = SmallVec<[Axis; 6]>;
 
 /// Positions of an axis's steps.
 const LHS: usize = 0;
@@ -54,8 +59,8 @@ const COL: usize = 3;
 const WALKS: usize = 4;
 
 /// Merges adjacent axes where the steps that matter allow it.
-fn merge(axes: &[Axis], matters: &[bool]) -> Vec<Axis> {
-    let mut out: Vec<Axis> = Vec::new();
+fn merge(axes: &[Axis], matters: &[bool]) -> AxisList {
+    let mut out = AxisList::new();
     for a in axes.iter().filter(|a| a.size != 1) {
         if let Some(last) = out.last_mut() {
             let joins = (last.steps.iter().zip(&a.steps).zip(matters))
@@ -72,17 +77,17 @@ fn merge(axes: &[Axis], matters: &[bool]) -> Vec<Axis> {
 }
 
 /// Takes out the axis that products run over: the last of the largest.
-fn take_largest(axes: &mut Vec<Axis>, steps: usize) -> Axis {
+fn take_largest(axes: &mut AxisList, steps: usize) -> Axis {
     let at = axes.iter().enumerate().max_by_key(|(_, a)| a.size).map(|(i, _)| i);
-    at.map_or_else(|| Axis { size: 1, steps: vec![0; steps] }, |i| axes.remove(i))
+    at.map_or_else(|| Axis { size: 1, steps: smallvec![0; steps] }, |i| axes.remove(i))
 }
 
-fn take_last(axes: &mut Vec<Axis>, steps: usize) -> Axis {
-    axes.pop().unwrap_or_else(|| Axis { size: 1, steps: vec![0; steps] })
+fn take_last(axes: &mut AxisList, steps: usize) -> Axis {
+    axes.pop().unwrap_or_else(|| Axis { size: 1, steps: smallvec![0; steps] })
 }
 
 /// A contraction as products, if its dtypes are those of this file.
-pub fn plan(k: &ContractKernel, p: &ContractPlan, cx: &BindCx<'_>) -> Result<Option<Product>, BindError> {
+pub fn plan(k: &ContractKernel, p: &ContractPlan, cx: &BindCx<'_>) -> Result<Option<(Product, Option<Direct>)>, BindError> {
     let narrow = |d: DType| Work::of(d) == Some(Work::F32);
     if p.acc != DType::F32 || !narrow(p.lhs.dtype) || !narrow(p.rhs.dtype) {
         return Ok(None);
@@ -90,7 +95,7 @@ pub fn plan(k: &ContractKernel, p: &ContractPlan, cx: &BindCx<'_>) -> Result<Opt
     let (nb, nm, nn) = (p.batch.len(), p.m.len(), p.n.len());
     let menu = Menu::of(&k.epilogue);
     let space: Sizes = p.batch.iter().chain(&p.m).chain(&p.n).copied().collect();
-    let mut walks: Vec<BoundAccess> = Vec::new();
+    let mut walks: SmallVec<[BoundAccess; 3]> = SmallVec::new();
     if let Some(menu) = &menu {
         for a in k.epilogue.writes.iter().chain(menu.reads().filter_map(|r| k.epilogue.reads.get(r as usize))) {
             walks.push(cx.access(a, &space)?);
@@ -114,7 +119,7 @@ pub fn plan(k: &ContractKernel, p: &ContractPlan, cx: &BindCx<'_>) -> Result<Opt
         let steps = [l, r, row, col].into_iter().chain(walks.iter().map(|w| step(w, i))).collect();
         Axis { size: space[i], steps }
     };
-    let axes: Vec<Axis> = (0..space.len()).map(axis).collect();
+    let axes: AxisList = (0..space.len()).map(axis).collect();
     // Trailing batch axes along which the right operand stays the same are rows.
     let shared = axes[..nb].iter().rev().take_while(|a| a.size == 1 || a.steps[RHS] == 0).count();
     let (batch, rest) = axes.split_at(nb - shared);
@@ -127,8 +132,8 @@ pub fn plan(k: &ContractKernel, p: &ContractPlan, cx: &BindCx<'_>) -> Result<Opt
     // Operands that are not read where they lie need no merging: gathering goes along any axes.
     let left_plain = p.lhs.dtype == DType::F32 && left_k.single().is_some();
     let right_plain = p.rhs.dtype == DType::F32 && right_k.single().is_some();
-    let matters = |left: bool, right: bool, walks_too: bool| -> Vec<bool> {
-        let mut m = vec![left, right, true, true];
+    let matters = |left: bool, right: bool, walks_too: bool| -> SmallVec<[bool; 8]> {
+        let mut m = smallvec![left, right, true, true];
         m.extend(walks.iter().map(|_| walks_too));
         m
     };
@@ -161,7 +166,7 @@ pub fn plan(k: &ContractKernel, p: &ContractPlan, cx: &BindCx<'_>) -> Result<Opt
     let inner = |axes: &[Axis], inner: &Axis, number: usize, own: usize| {
         // The axes with the numbers of rows (or columns) that the inner one spans.
         let (low, high) = (inner.steps[number], inner.steps[number].saturating_mul(inner.size as i64));
-        let part: Vec<&Axis> =
+        let part: SmallVec<[&Axis; 6]> =
             axes.iter().filter(|a| a.size != 1 && a.steps[number] >= low && a.steps[number] < high).collect();
         let sizes: Sizes = part.iter().map(|a| a.size).collect();
         let strides: Strides = part.iter().map(|a| a.steps[own]).collect();
@@ -169,7 +174,7 @@ pub fn plan(k: &ContractKernel, p: &ContractPlan, cx: &BindCx<'_>) -> Result<Opt
     };
     let slabs = |own: usize| {
         // Loops along which the operand moves.
-        let part: Vec<&Axis> = outer.iter().filter(|a| a.steps[own] != 0).collect();
+        let part: SmallVec<[&Axis; 6]> = outer.iter().filter(|a| a.steps[own] != 0).collect();
         let sizes: Sizes = part.iter().map(|a| a.size).collect();
         let strides: Strides = part.iter().map(|a| a.steps[own]).collect();
         let mut next: i64 = sizes.iter().product::<usize>() as i64;
@@ -182,8 +187,7 @@ pub fn plan(k: &ContractKernel, p: &ContractPlan, cx: &BindCx<'_>) -> Result<Opt
                 number.push(next);
             }
         }
-        let space = Space { sizes, walks: vec![strides] };
-        (Axes { strides: space.walks.into_iter().next().unwrap_or_default(), sizes: space.sizes }, number)
+        (Axes { sizes, strides }, number)
     };
     let (left_slabs, left_slab) = slabs(LHS);
     let (right_slabs, right_slab) = slabs(RHS);
@@ -211,7 +215,7 @@ pub fn plan(k: &ContractKernel, p: &ContractPlan, cx: &BindCx<'_>) -> Result<Opt
         col: inner_n.steps[WALKS + w],
     };
     let direct = menu.filter(|_| direct).and_then(|menu| Direct::new(menu, (0..walks.len()).map(matrix)));
-    Ok(Some(Product {
+    let product = Product {
         m: inner_m.size,
         n: inner_n.size,
         k: k_sizes.iter().product(),
@@ -223,8 +227,8 @@ pub fn plan(k: &ContractKernel, p: &ContractPlan, cx: &BindCx<'_>) -> Result<Opt
         col: steps(COL),
         row_step: usize::try_from(inner_m.steps[ROW]).unwrap_or(0),
         outer: sizes,
-        direct,
-    }))
+    };
+    Ok(Some((product, direct)))
 }
 
 /// Rows that are gathered at a time.
@@ -242,16 +246,16 @@ enum Right {
 /// Runs a contraction.
 /// # Safety
 /// As [`crate::map::run`].
-pub unsafe fn run(p: &Product, epilogue: &EpiloguePlan, code: &Code, run: &RunCx<'_>) {
+pub unsafe fn run(p: &Product, finish: &Finish, code: &Code, run: &RunCx<'_>) {
     // SAFETY: the caller's promise.
     if let Some(packed) = unsafe { panels(run, std::slice::from_ref(&p.right)) } {
         // SAFETY: as above.
-        return unsafe { products(p, epilogue, code, run, &Right::Panels(packed[0])) };
+        return unsafe { products(p, finish, code, run, &Right::Panels(packed[0])) };
     }
     let base = Ptr(run.bufs.base(p.right.buffer));
     if p.right.strided(base.get(), 0).is_some() {
         // SAFETY: as above.
-        return unsafe { products(p, epilogue, code, run, &Right::Plain) };
+        return unsafe { products(p, finish, code, run, &Right::Plain) };
     }
     let (slabs, slab) = (p.right.slabs.len(), p.k * p.n);
     scratch::with((slabs * slab).max(1) * size_of::<f32>(), |memory| {
@@ -263,13 +267,13 @@ pub unsafe fn run(p: &Product, epilogue: &EpiloguePlan, code: &Code, run: &RunCx
             unsafe { p.right.gather(base.get(), s, row..row + 1, dst) };
         });
         // SAFETY: the caller's promise.
-        unsafe { products(p, epilogue, code, run, &Right::Dense(dense)) };
+        unsafe { products(p, finish, code, run, &Right::Dense(dense)) };
     });
 }
 
 /// # Safety
 /// As [`run`]; `right` holds the right operand.
-unsafe fn products(p: &Product, epilogue: &EpiloguePlan, code: &Code, run: &RunCx<'_>, right: &Right) {
+unsafe fn products(p: &Product, finish: &Finish, code: &Code, run: &RunCx<'_>, right: &Right) {
     let outer: usize = p.outer.iter().product();
     let (left_base, right_base) = (Ptr(run.bufs.base(p.left.buffer)), Ptr(run.bufs.base(p.right.buffer)));
     let gathered = p.left.strided(left_base.get(), 0).is_none();
@@ -298,14 +302,15 @@ unsafe fn products(p: &Product, epilogue: &EpiloguePlan, code: &Code, run: &RunC
         let rows = if gathered { (p.m - first).min(GATHERED) } else { p.m };
         let gather_len = if gathered { (rows * p.k).next_multiple_of(16) } else { 0 };
         let row = at(&p.row);
-        let hook = OnBlocks {
-            plan: epilogue,
+        let on_row = |r| row + (first + r) * p.row_step;
+        let hook = finish.program().map(|plan| OnBlocks {
+            plan,
             code,
             bufs: run.bufs,
             isa: run.isa,
-            row: &|r| row + (first + r) * p.row_step,
+            row: &on_row,
             col: at(&p.col),
-        };
+        });
         let mut args = GemmArgs {
             m: rows,
             n: p.n,
@@ -318,9 +323,9 @@ unsafe fn products(p: &Product, epilogue: &EpiloguePlan, code: &Code, run: &RunC
             accumulate: false,
             epilogue: gemm::Epilogue::default(),
         };
-        match &p.direct {
+        match finish.direct() {
             Some(d) => d.set(&mut args, &run.bufs, &p.outer, o, (first, 0)),
-            None => args.epilogue.hook = Some(&hook),
+            None => args.epilogue.hook = hook.as_ref().map(|h| h as _),
         }
         let len = gather_len + args.scratch_len(run.isa);
         scratch::with(len * size_of::<f32>(), |memory| {

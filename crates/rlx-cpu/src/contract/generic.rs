@@ -33,7 +33,7 @@ pub unsafe fn run(p: &ContractPlan, code: &Code, run: &RunCx<'_>) {
                 // SAFETY: the walks were checked to lie within their buffers at bind; acc holds n elements.
                 unsafe { dot(p.acc, (p.lhs.dtype, lhs.get()), (p.rhs.dtype, rhs.get()), k, at, acc, j) };
             }
-            p.epilogue.with_runner(code, run.bufs, run.isa, |e| {
+            p.finish.with_runner(code, run.bufs, run.isa, |e| {
                 // SAFETY: the row is this task's alone.
                 unsafe { e.run(row, 0, n, acc) }
             });

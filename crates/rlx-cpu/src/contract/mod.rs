@@ -12,7 +12,7 @@ mod typed;
 mod tests;
 
 use crate::buffers::{BindCx, BindError, BoundAccess, RunCx, Sizes};
-use crate::epilogue::{self, EpiloguePlan};
+use crate::epilogue::{self, Finish};
 use crate::tile::code::Code;
 use rlx_compile::lir::ContractKernel;
 use rlx_ir::DType;
@@ -29,7 +29,7 @@ pub struct ContractPlan {
     lhs: BoundAccess,
     rhs: BoundAccess,
     acc: DType,
-    epilogue: EpiloguePlan,
+    finish: Finish,
     how: How,
 }
 
@@ -49,18 +49,23 @@ pub fn plan(k: &ContractKernel, code: &Code, cx: &BindCx<'_>) -> Result<Contract
     let lhs = cx.access(&k.lhs, &join(&[&batch, &m, &kk]))?;
     let rhs = cx.access(&k.rhs, &join(&[&batch, &n, &kk]))?;
     let out = join(&[&batch, &m, &n]);
-    let order: Sizes = (0..out.len()).collect();
-    let epilogue = epilogue::plan(&k.epilogue, code, &out, &order, batch.len() + m.len(), cx)?;
-    let mut plan = ContractPlan { batch, m, n, k: kk, lhs, rhs, acc: k.acc, epilogue, how: How::Nothing };
-    plan.how = if out.contains(&0) {
-        How::Nothing
-    } else if let Some(p) = float::plan(k, &plan, cx)? {
-        How::Float(Box::new(p))
-    } else if let Some(p) = typed::plan(&plan) {
-        How::Typed(Box::new(p))
+    let row_axes = batch.len() + m.len();
+    let finish = Finish::Nothing;
+    let mut plan = ContractPlan { batch, m, n, k: kk, lhs, rhs, acc: k.acc, finish, how: How::Nothing };
+    if out.contains(&0) {
+        return Ok(plan);
+    }
+    if let Some((product, direct)) = float::plan(k, &plan, cx)? {
+        plan.how = How::Float(Box::new(product));
+        if let Some(d) = direct {
+            plan.finish = Finish::Direct(d);
+            return Ok(plan);
+        }
     } else {
-        How::Generic
-    };
+        plan.how = typed::plan(&plan).map_or(How::Generic, |p| How::Typed(Box::new(p)));
+    }
+    let order: Sizes = (0..out.len()).collect();
+    plan.finish = Finish::Program(epilogue::plan(&k.epilogue, code, &out, &order, row_axes, cx)?);
     Ok(plan)
 }
 
@@ -72,7 +77,7 @@ pub unsafe fn run(p: &ContractPlan, code: &Code, run: &RunCx<'_>) {
     unsafe {
         match &p.how {
             How::Nothing => {}
-            How::Float(f) => float::run(f, &p.epilogue, code, run),
+            How::Float(f) => float::run(f, &p.finish, code, run),
             How::Typed(t) => typed::run(t, p, code, run),
             How::Generic => generic::run(p, code, run),
         }

@@ -119,7 +119,7 @@ unsafe fn typed<T: Element + Widen>(t: &Product, p: &ContractPlan, code: &Code, 
                         c: Matrix { data: c.cast::<T>(), row: n as isize, col: 1 },
                     };
                     dispatch(run.isa, product);
-                    p.epilogue.with_runner(code, run.bufs, run.isa, |e| {
+                    p.finish.with_runner(code, run.bufs, run.isa, |e| {
                         for (i, r) in rows.clone().enumerate() {
                             // SAFETY: the rows are this task's alone; c holds them.
                             unsafe { e.run(b * m + r, 0, n, c.add(i * n * size_of::<T>())) };

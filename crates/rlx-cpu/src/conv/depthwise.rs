@@ -7,7 +7,6 @@ use super::ConvPlan;
 use super::phase::{Along, Phase, Row, interior, phases, rows};
 use crate::buffers::{Ptr, RunCx};
 use crate::contract::operand::{Axes, Operand, Panels, with_panels};
-use crate::epilogue::direct::Direct;
 use crate::gemm::{Strided, apply_menu, panel_width};
 use crate::simd::{Kernel, MAX_TILE_VECTORS, MAX_W, Simd, dispatch};
 use crate::tile::code::Code;
@@ -23,8 +22,6 @@ pub struct Depthwise {
     weights: Operand,
     /// Channels lie side by side in the input; the output is then counted with channels last.
     pub last: bool,
-    /// The result as matrices of points by channels.
-    pub direct: Option<Direct>,
 }
 
 /// Plans it, if the convolution is one.
@@ -47,7 +44,7 @@ pub fn plan(p: &ConvPlan) -> Option<Depthwise> {
         rows: Axes::new(&p.window, &w[2..]),
         cols: Axes::new(&[p.groups], &[w[0]]),
     };
-    Some(Depthwise { phase, weights, last, direct: None })
+    Some(Depthwise { phase, weights, last })
 }
 
 /// Multiply-adds of a task.
@@ -101,8 +98,7 @@ unsafe fn over_channels(
                     let outs = first..x.outs.min(first + piece);
                     let n = outs.len();
                     let point = row * x.outs + first;
-                    let placed = d.direct.as_ref().map(|d| d.at(&run.bufs, &[p.batch], image, point, 0));
-                    let placed = placed.filter(|(c, _)| c.col == 1);
+                    let placed = p.finish.direct().map(|d| d.at(&run.bufs, &[p.batch], image, point, 0));
                     let (out, out_row) =
                         placed.map_or((memory, channels as isize), |(c, _)| (c.data.cast_mut(), c.row));
                     let body = OverChannels {
@@ -120,7 +116,7 @@ unsafe fn over_channels(
                     match placed {
                         // SAFETY: the piece is within the result, which the menu's operands cover.
                         Some((_, menu)) => unsafe { apply_menu(run.isa, &menu, out, out_row, n, channels) },
-                        None => p.epilogue.with_runner(code, run.bufs, run.isa, |e| {
+                        None => p.finish.with_runner(code, run.bufs, run.isa, |e| {
                             for i in 0..n {
                                 let row = image * out_rows * x.outs + point + i;
                                 // SAFETY: the row is this task's alone.
@@ -262,20 +258,19 @@ unsafe fn over_width(
                 }
                 let from = p.input.offset + image as i64 * p.input.strides[0] + c as i64 * p.input.strides[1];
                 let rows = rows(outer, row, x.taps, from);
-                let placed = d.direct.as_ref().map(|d| d.at(&run.bufs, &[p.batch], image, row * x.outs, c));
-                // The row of points is a row here and a column of the matrices of points by channels.
-                let placed = placed.filter(|(m, _)| m.row == 1);
+                let placed = p.finish.direct().map(|d| d.at(&run.bufs, &[p.batch], image, row * x.outs, c));
                 let out = placed.map_or(memory, |(m, _)| m.data.cast_mut());
                 let input = base.get().cast::<f32>();
                 dispatch(run.isa, OverWidth { input, rows: &rows, weights: &weights, x, inside, out });
                 match placed {
                     Some((m, mut menu)) => {
+                        // The row of points is a row here and a column of the matrices of points by channels.
                         let turn = |m: Strided| Strided { row: m.col, col: m.row, ..m };
                         (menu.bias, menu.residual) = (menu.bias.map(turn), menu.residual.map(turn));
                         // SAFETY: the row is within the result, which the menu's operands cover.
                         unsafe { apply_menu(run.isa, &menu, out, m.col, 1, x.outs) };
                     }
-                    None => p.epilogue.with_runner(code, run.bufs, run.isa, |e| {
+                    None => p.finish.with_runner(code, run.bufs, run.isa, |e| {
                         // SAFETY: the row of points is this task's alone.
                         unsafe { e.run(plane, row * x.outs, x.outs, out.cast()) };
                     }),

@@ -72,7 +72,7 @@ pub unsafe fn run(p: &ConvPlan, code: &Code, run: &RunCx<'_>) {
                     dot(p.acc, x, w, pairs.len(), |c| pairs[c], acc, j);
                 }
             }
-            p.epilogue.with_runner(code, run.bufs, run.isa, |e| {
+            p.finish.with_runner(code, run.bufs, run.isa, |e| {
                 // SAFETY: the row is this task's alone.
                 unsafe { e.run(row, 0, points, acc) }
             });

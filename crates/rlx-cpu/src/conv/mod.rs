@@ -16,7 +16,7 @@ mod tests;
 use crate::buffers::{BindCx, BindError, BoundAccess, RunCx, Sizes, Strides};
 use crate::epilogue::direct::{Direct, Matrix};
 use crate::epilogue::menu::Menu;
-use crate::epilogue::{self, EpiloguePlan};
+use crate::epilogue::{self, Finish};
 use crate::space::Space;
 use crate::tile::Work;
 use crate::tile::code::Code;
@@ -41,7 +41,7 @@ pub struct ConvPlan {
     weight: BoundAccess,
     acc: DType,
     /// Rows are images and points, columns channels; or rows are images and channels, columns points.
-    epilogue: EpiloguePlan,
+    finish: Finish,
     how: How,
 }
 
@@ -79,7 +79,9 @@ pub fn plan(k: &ConvKernel, code: &Code, cx: &BindCx<'_>) -> Result<ConvPlan, Bi
     let out = space(&[batch, out_channels], &out_spatial);
     let channels_first: Sizes = (0..out.len()).collect();
     let channels_last: Sizes = std::iter::once(0).chain(2..out.len()).chain([1]).collect();
-    let epilogue = |order: &[usize], rows| epilogue::plan(&k.epilogue, code, &out, order, rows, cx);
+    let program = |order: &[usize], rows| {
+        epilogue::plan(&k.epilogue, code, &out, order, rows, cx).map(Finish::Program)
+    };
     let mut plan = ConvPlan {
         transposed: k.transposed,
         batch,
@@ -95,7 +97,7 @@ pub fn plan(k: &ConvKernel, code: &Code, cx: &BindCx<'_>) -> Result<ConvPlan, Bi
         input,
         weight,
         acc: k.acc,
-        epilogue: epilogue(&channels_first, 2)?,
+        finish: Finish::Nothing,
         how: How::Generic,
     };
     let narrow = |d: DType| Work::of(d) == Some(Work::F32);
@@ -103,16 +105,25 @@ pub fn plan(k: &ConvKernel, code: &Code, cx: &BindCx<'_>) -> Result<ConvPlan, Bi
         plan.how = How::Nothing;
     } else if k.acc == DType::F32 && narrow(plan.input.dtype) && narrow(plan.weight.dtype) {
         let direct = direct(k, &out, cx)?;
-        if let Some(mut d) = depthwise::plan(&plan) {
-            if d.last {
-                plan.epilogue = epilogue(&channels_last, 1 + rank)?;
-            }
-            d.direct = direct;
+        let last;
+        let usable;
+        if let Some(d) = depthwise::plan(&plan) {
+            last = d.last;
+            // A row of channels, or of points, is written as one.
+            usable = direct.as_ref().is_some_and(|m| if last { m.steps().1 == 1 } else { m.steps().0 == 1 });
             plan.how = How::Depthwise(Box::new(d));
         } else {
-            plan.epilogue = epilogue(&channels_last, 1 + rank)?;
-            plan.how = How::Product(Box::new(product::plan(&plan, direct)));
+            let p = product::plan(&plan);
+            (last, usable) = (true, p.is_single());
+            plan.how = How::Product(Box::new(p));
         }
+        plan.finish = match direct.filter(|_| usable) {
+            Some(d) => Finish::Direct(d),
+            None if last => program(&channels_last, 1 + rank)?,
+            None => program(&channels_first, 2)?,
+        };
+    } else {
+        plan.finish = program(&channels_first, 2)?;
     }
     Ok(plan)
 }

@@ -8,7 +8,6 @@ use super::gather::Source;
 use super::phase::{Phase, phases};
 use crate::buffers::{Ptr, RunCx};
 use crate::contract::operand::{Axes, Operand, with_panels};
-use crate::epilogue::direct::Direct;
 use crate::epilogue::tile::OnBlocks;
 use crate::gemm::{self, BOperand, GemmArgs, Strided, panel_width};
 use crate::space::unravel;
@@ -27,7 +26,13 @@ pub struct Product {
     blocks: Vec<Blocks>,
     /// Channels are the outer axis of what is gathered: the input's spatial steps are the smaller ones.
     columns: bool,
-    direct: Option<Direct>,
+}
+
+impl Product {
+    /// One phase alone: its points lie as the output's do.
+    pub fn is_single(&self) -> bool {
+        self.phases.len() == 1
+    }
 }
 
 /// How a phase is divided into tasks.
@@ -53,7 +58,7 @@ const TASKS: usize = 8;
 const COLS: usize = 96;
 
 /// Plans the products of a convolution.
-pub fn plan(p: &ConvPlan, direct: Option<Direct>) -> Product {
+pub fn plan(p: &ConvPlan) -> Product {
     let phases = phases(p);
     let (in_group, out_group) = (p.in_channels / p.groups, p.out_channels / p.groups);
     let smallest = p.input.strides.get(2..).unwrap_or(&[]).iter().map(|s| s.unsigned_abs()).min();
@@ -75,9 +80,7 @@ pub fn plan(p: &ConvPlan, direct: Option<Direct>) -> Product {
             Blocks { plain, points: each, rows, cols }
         })
         .collect();
-    // Points of a phase of several do not lie as the output's do.
-    let direct = direct.filter(|_| phases.len() == 1);
-    Product { phases, weights, blocks, columns, direct }
+    Product { phases, weights, blocks, columns }
 }
 
 /// The weights that a phase meets, as rows of taps and channels.
@@ -149,7 +152,8 @@ pub unsafe fn run(c: &Product, p: &ConvPlan, code: &Code, run: &RunCx<'_>) {
         let offset = image_at + (group * in_group) as i64 * p.input.strides[1];
         let row = |r: usize| image * all_points + output_point(phase, &p.out_spatial, points.start + r);
         let col = group * out_group + cols.start;
-        let hook = OnBlocks { plan: &p.epilogue, code, bufs: run.bufs, isa: run.isa, row: &row, col };
+        let on_blocks = |plan| OnBlocks { plan, code, bufs: run.bufs, isa: run.isa, row: &row, col };
+        let hook = p.finish.program().map(on_blocks);
         let mut args = GemmArgs {
             m: points.len(),
             n: cols.len(),
@@ -162,9 +166,9 @@ pub unsafe fn run(c: &Product, p: &ConvPlan, code: &Code, run: &RunCx<'_>) {
             accumulate: false,
             epilogue: gemm::Epilogue::default(),
         };
-        match &c.direct {
+        match p.finish.direct() {
             Some(d) => d.set(&mut args, &run.bufs, &[p.batch], image, (first, col)),
-            None => args.epilogue.hook = Some(&hook),
+            None => args.epilogue.hook = hook.as_ref().map(|h| h as _),
         }
         let gathered = if blocks.plain.is_some() { 0 } else { (points.len() * k).next_multiple_of(16) };
         if c.columns {

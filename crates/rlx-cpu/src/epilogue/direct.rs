@@ -49,6 +49,11 @@ impl Direct {
         Some(Direct { menu, write, bias, residual })
     }
 
+    /// From one row of the result to the next, and from one column to the next.
+    pub fn steps(&self) -> (i64, i64) {
+        (self.write.row, self.write.col)
+    }
+
     /// The result's matrix and the menu at point `i` of the loops, from a row and column on.
     pub fn at(
         &self,

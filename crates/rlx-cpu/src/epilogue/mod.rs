@@ -8,10 +8,11 @@ pub mod direct;
 pub mod menu;
 pub mod tile;
 
+use self::direct::Direct;
 use crate::buffers::{BindCx, BindError, Buffers, Sizes, Strides};
 use crate::map::computed_in_place;
 use crate::simd::Isa;
-use crate::space::{Space, position};
+use crate::space::{Space, Walks, position};
 use crate::tile::code::{Code, What};
 use crate::tile::io::Block;
 use crate::tile::machine::{Class, Machine, Modes, scratch_len};
@@ -43,6 +44,36 @@ pub struct EpiloguePlan {
     modes: Modes,
 }
 
+/// How a kernel's finished elements become results.
+#[derive(Debug)]
+pub enum Finish {
+    /// There are none.
+    Nothing,
+    /// The kernel writes them itself, with steps of the menu.
+    Direct(Direct),
+    /// The tile machine runs the program.
+    Program(EpiloguePlan),
+}
+
+impl Finish {
+    /// What the kernel writes itself.
+    pub fn direct(&self) -> Option<&Direct> {
+        if let Finish::Direct(d) = self { Some(d) } else { None }
+    }
+
+    /// What the tile machine runs.
+    pub fn program(&self) -> Option<&EpiloguePlan> {
+        if let Finish::Program(p) = self { Some(p) } else { None }
+    }
+
+    /// Runs `f` with a runner of the program on this thread, if there is a program.
+    pub fn with_runner(&self, code: &Code, bufs: Buffers<'_>, isa: Isa, f: impl FnOnce(&mut Runner<'_>)) {
+        if let Some(p) = self.program() {
+            p.with_runner(code, bufs, isa, f);
+        }
+    }
+}
+
 /// Plans an epilogue over output axes of these sizes. `order` lists the axes from outermost to innermost as the kernel
 /// counts its output; the first `row_axes` of them are rows.
 pub fn plan(
@@ -67,12 +98,12 @@ pub fn plan(
             indices.push((i as u32, order.iter().map(|&a| i64::from(a == axis as usize)).collect()));
         }
     }
-    let all: Vec<&[i64]> = (writes.iter().chain(&reads).map(|a| a.strides.as_slice()))
+    let all: Walks<'_> = (writes.iter().chain(&reads).map(|a| a.strides.as_slice()))
         .chain(indices.iter().map(|(_, s)| s.as_slice()))
         .collect();
     let split = row_axes.min(sizes.len());
     let part = |from: usize, to: usize| {
-        let walks: Vec<&[i64]> = all.iter().map(|w| w.get(from..to).unwrap_or(&[])).collect();
+        let walks: Walks<'_> = all.iter().map(|w| w.get(from..to).unwrap_or(&[])).collect();
         Space::in_order(&sizes[from..to], &walks)
     };
     let (rows, columns) = (part(0, split), part(split, sizes.len()));

@@ -15,12 +15,13 @@ mod along;
 
 use crate::buffers::{BindCx, BindError, BoundAccess, RunCx, Sizes, Strides};
 use crate::map::computed_in_place;
-use crate::space::{Cut, Space};
+use crate::space::{Cut, Space, Walks};
 use crate::tile::code::{Code, Scope as Names, What};
 use crate::tile::machine::{Class, Modes};
 use crate::tile::{BLOCK, ROW_BLOCK, Work};
 use rlx_compile::lir::{Lir, RowKernel, Scope};
 use rlx_ir::DType;
+use smallvec::SmallVec;
 
 /// Elements of a block of a row that is passed over in blocks.
 const STREAM_BLOCK: usize = 1024;
@@ -156,8 +157,8 @@ pub fn plan(k: &RowKernel, row: &RowCode, cx: &BindCx<'_>) -> Result<RowPlan, Bi
     let (outer, reduced) = (cx.sizes(&k.outer)?, cx.sizes(&k.reduced)?);
     let rank = outer.len();
     let space: Sizes = outer.iter().chain(&reduced).copied().collect();
-    let reads = k.reads.iter().map(|a| cx.access(a, &space)).collect::<Result<Vec<_>, _>>()?;
-    let mut writes = Vec::with_capacity(k.writes.len());
+    let reads = k.reads.iter().map(|a| cx.access(a, &space)).collect::<Result<SmallVec<[_; 4]>, _>>()?;
+    let mut writes: SmallVec<[BoundAccess; 4]> = SmallVec::new();
     for (i, a) in k.writes.iter().enumerate() {
         let along = row.element_results.contains(&i);
         writes.push(cx.access(a, if along { &space } else { &outer })?);
@@ -168,12 +169,12 @@ pub fn plan(k: &RowKernel, row: &RowCode, cx: &BindCx<'_>) -> Result<RowPlan, Bi
             indices.push((i as u32, (0..space.len()).map(|a| i64::from(a == axis as usize)).collect()));
         }
     }
-    let all: Vec<&[i64]> = (reads.iter().chain(&writes).map(|a| a.strides.as_slice()))
+    let all: Walks<'_> = (reads.iter().chain(&writes).map(|a| a.strides.as_slice()))
         .chain(indices.iter().map(|(_, s)| s.as_slice()))
         .collect();
     let zeros: Strides = smallvec::smallvec![0; space.len()];
-    let heads: Vec<&[i64]> = all.iter().map(|w| w.get(..rank).unwrap_or(w)).collect();
-    let tails: Vec<&[i64]> =
+    let heads: Walks<'_> = all.iter().map(|w| w.get(..rank).unwrap_or(w)).collect();
+    let tails: Walks<'_> =
         all.iter().map(|w| w.get(rank..).filter(|t| t.len() == reduced.len()).unwrap_or(&zeros[rank..])).collect();
     // The read that varies along the row leads; it is the largest operand.
     let lead = reads.iter().position(|a| a.strides[rank..].iter().any(|&s| s != 0)).unwrap_or(0);
