@@ -26,6 +26,8 @@ pub enum Command {
     Inspect(InspectArgs),
     /// Measure how long a model takes.
     Bench(BenchArgs),
+    /// Show where a model's time goes, kernel by kernel.
+    Profile(ProfileArgs),
     /// Compile a model and show what the compiler did.
     Compile(CompileArgs),
     /// Run compiler passes on a graph in text form.
@@ -162,6 +164,26 @@ pub struct BenchArgs {
     /// How long to measure.
     #[arg(long, default_value_t = 3.0)]
     pub seconds: f64,
+}
+
+/// Arguments of `profile`.
+#[derive(ClapArgs, Debug)]
+pub struct ProfileArgs {
+    /// The model.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Inputs.
+    #[command(flatten)]
+    pub inputs: InputArgs,
+    /// How long to measure.
+    #[arg(long, default_value_t = 3.0)]
+    pub seconds: f64,
+    /// Rows to show; all if 0.
+    #[arg(long, default_value_t = 30, value_name = "N")]
+    pub top: usize,
+    /// Write one run as a trace that Chrome (chrome://tracing) and Perfetto open.
+    #[arg(long, value_name = "FILE.json")]
+    pub trace: Option<PathBuf>,
 }
 
 /// Arguments of `compile`.

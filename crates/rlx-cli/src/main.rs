@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         Command::Verify(a) => commands::verify::verify(&a),
         Command::Inspect(a) => commands::inspect::inspect(&a),
         Command::Bench(a) => commands::bench::bench(&a),
+        Command::Profile(a) => commands::profile::profile(&a),
         Command::Compile(a) => commands::compile::compile(&a),
         Command::Opt(a) => commands::opt::opt(&a),
     };

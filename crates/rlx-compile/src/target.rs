@@ -70,6 +70,15 @@ pub enum TargetModule {
     Lir(LirModule),
 }
 
+/// What a device can do at most, as measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Peak {
+    /// f32 operations a second; a multiply-add counts as two.
+    pub ops: f64,
+    /// Bytes a second read from memory that no cache holds.
+    pub bytes: f64,
+}
+
 /// A device backend. Stateless: one serves several devices and threads.
 pub trait Backend: Send + Sync {
     /// What it takes on a device.
@@ -82,6 +91,12 @@ pub trait Backend: Send + Sync {
         device: Device,
         options: &CompileOptions,
     ) -> Result<Box<dyn ExecutableGraph>, CompileError>;
+
+    /// Measures what the device can do with this many threads (all that the process may use if 0); `None` if the
+    /// backend does not know.
+    fn peak(&self, _device: Device, _threads: usize) -> Option<Peak> {
+        None
+    }
 }
 
 /// Borrowed contents of a tensor, row-major, packed.
@@ -166,6 +181,8 @@ pub struct KernelProfile {
     pub start: Duration,
     /// Time it took.
     pub time: Duration,
+    /// Time it took without the kernels of nested programs, which have entries of their own before it.
+    pub own: Duration,
     /// Bytes read and written, each once.
     pub bytes: u64,
     /// Arithmetic operations.

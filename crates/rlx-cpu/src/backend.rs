@@ -2,9 +2,9 @@
 
 use crate::executable::CpuExecutable;
 use crate::library;
-use rlx_compile::target::{Claims, ExecutableGraph, InputStage};
+use rlx_compile::target::{Claims, ExecutableGraph, InputStage, Peak};
 use rlx_compile::{Backend, CompileError, CompileOptions, TargetModule};
-use rlx_driver::Device;
+use rlx_driver::{Device, Isa, ThreadPool};
 use rlx_ir::DType;
 use rlx_ir::ops::elementwise::{Binary, Compare, Unary};
 
@@ -72,5 +72,10 @@ impl Backend for CpuBackend {
             TargetModule::Lir(module) => Ok(Box::new(CpuExecutable::new(module, options)?)),
             TargetModule::Mir { .. } => Err(CompileError::Backend("the CPU takes LIR, not graphs".into())),
         }
+    }
+
+    fn peak(&self, _device: Device, threads: usize) -> Option<Peak> {
+        let threads = if threads == 0 { ThreadPool::global().threads() } else { threads };
+        Some(crate::peak::measure(crate::simd::effective(Isa::best()), threads))
     }
 }

@@ -226,7 +226,7 @@ fn call(
     let shapes: Vec<&[usize]> = inputs.iter().map(|i| i.dims).collect();
     let first = bind_first(program, &shapes, None, outer, env).map_err(inside)?;
     let bound: Arc<BoundSegment> =
-        run_frame(program, frame, &inputs, None, first, None, Outputs::default(), env, None).map_err(inside)?;
+        run_frame(program, frame, &inputs, None, first, None, Outputs::default(), env).map_err(inside)?;
     let mut values = Vec::with_capacity(program.lir.outputs.len());
     for port in &program.lir.outputs {
         let b = port.buffer.index();

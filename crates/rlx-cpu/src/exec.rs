@@ -12,9 +12,10 @@ use rlx_compile::{InputProblem, RunError};
 use rlx_driver::{AlignedBuffer, Region};
 use rlx_ir::DType;
 use smallvec::SmallVec;
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Counters of an executable.
 #[derive(Debug, Default)]
@@ -45,6 +46,8 @@ pub struct Env<'a> {
     pub counters: &'a Counters,
     /// Whether kernels count.
     pub count: bool,
+    /// Times kernels, those of nested programs among them.
+    pub profiler: Option<&'a RefCell<Profiler>>,
 }
 
 /// An input of a run.
@@ -171,6 +174,15 @@ pub struct Profiler {
     pub start: Instant,
     /// What was timed.
     pub kernels: Vec<KernelProfile>,
+    /// Time of the kernels that ran within the present one.
+    nested: Duration,
+}
+
+impl Profiler {
+    /// Starts the clock.
+    pub fn start() -> Profiler {
+        Profiler { start: Instant::now(), kernels: Vec::new(), nested: Duration::ZERO }
+    }
 }
 
 /// Runs a program whose first segment is bound; its outputs lie in the frame (or where they were placed).
@@ -184,7 +196,6 @@ pub fn run_frame(
     needed: Option<&[bool]>,
     outputs: Outputs<'_>,
     env: &Env<'_>,
-    mut profiler: Option<&mut Profiler>,
 ) -> Result<Arc<BoundSegment>, RunError> {
     let lir = &program.lir;
     for (i, (port, input)) in lir.inputs.iter().zip(inputs).enumerate() {
@@ -210,12 +221,15 @@ pub fn run_frame(
             if needed.is_some_and(|n| !n[k]) {
                 continue;
             }
-            let start = profiler.as_ref().map(|_| Instant::now());
+            let start = env.profiler.map(|p| (Instant::now(), std::mem::take(&mut p.borrow_mut().nested)));
             let weight = params.and_then(|p| p.weights.get(k)).and_then(|w| w.as_deref());
             let defined = run_kernel(program, frame, k, plan, &bound, weight, env)?;
             count += 1;
-            if let (Some(p), Some(start)) = (profiler.as_deref_mut(), start) {
-                p.kernels.push(profile(program, k, &bound, p.start, start));
+            if let (Some(p), Some((start, before))) = (env.profiler, start) {
+                let p = &mut *p.borrow_mut();
+                let timed = profile(program, k, &bound, p, start);
+                p.nested = before + timed.time;
+                p.kernels.push(timed);
             }
             if let Some(d) = defined {
                 pending = Some((k, d));
@@ -325,7 +339,7 @@ fn replace_states(program: &Program, frame: &mut Frame, bound: &BoundSegment) ->
     Ok(())
 }
 
-fn profile(program: &Program, k: usize, bound: &BoundSegment, begun: Instant, start: Instant) -> KernelProfile {
+fn profile(program: &Program, k: usize, bound: &BoundSegment, p: &Profiler, start: Instant) -> KernelProfile {
     let node = &program.lir.kernels[k];
     let time = start.elapsed();
     let size = |a: &rlx_compile::lir::Access| {
@@ -338,8 +352,9 @@ fn profile(program: &Program, k: usize, bound: &BoundSegment, begun: Instant, st
     KernelProfile {
         kind: node.kernel.kind().to_string(),
         loc: node.loc.clone(),
-        start: start.saturating_duration_since(begun),
+        start: start.saturating_duration_since(p.start),
         time,
+        own: time.saturating_sub(p.nested),
         bytes,
         ops: crate::work::operations(&node.kernel, &bound.dims),
     }

@@ -13,9 +13,10 @@ use rlx_compile::target::{
 use rlx_compile::{CompileError, CompileOptions, InputProblem, RunError};
 use rlx_driver::{AlignedBuffer, Isa, Region, ThreadPool};
 use rlx_ir::{DimBinding, Tensor, TensorType};
+use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What all clones of an executable share.
 struct Shared {
@@ -138,7 +139,7 @@ impl Shared {
     }
 
     fn env<'a>(&self, region: &'a Region<'a>, counters: &'a Counters, count: bool) -> Env<'a> {
-        Env { region, align: self.align, poison: self.poison, counters, count }
+        Env { region, align: self.align, poison: self.poison, counters, count, profiler: None }
     }
 }
 
@@ -171,7 +172,7 @@ impl CpuExecutable {
         let mut frame = Frame::new(program);
         let first = bind_first(program, &[], Some(&set), &[], &env)?;
         let outputs = Outputs { exact: true, placed: &[] };
-        let bound = run_frame(program, &mut frame, &[], Some(&set), first, None, outputs, &env, None)?;
+        let bound = run_frame(program, &mut frame, &[], Some(&set), first, None, outputs, &env)?;
         let all: Vec<usize> = (0..program.lir.outputs.len()).collect();
         let tensors = Arc::new(take_outputs(program, &mut frame, &bound, &all)?);
         self.counters.prepares.fetch_add(1, Ordering::Relaxed);
@@ -253,16 +254,16 @@ impl CpuExecutable {
         inputs: &[TensorRef<'_>],
         read: &[usize],
         outputs: Outputs<'_>,
-        profiler: Option<&mut Profiler>,
+        profiler: Option<&RefCell<Profiler>>,
     ) -> Result<Arc<BoundSegment>, RunError> {
         let shared = self.shared.clone();
         let region = shared.region();
         let inputs = borrow(inputs);
         let (set, first) = self.bind(&inputs, &region)?;
         let needed = shared.main.needed(read);
-        let env = shared.env(&region, &self.counters, true);
+        let env = Env { profiler, ..shared.env(&region, &self.counters, true) };
         let frame = &mut self.frame;
-        run_frame(&shared.main, frame, &inputs, Some(&set), first, Some(&needed), outputs, &env, profiler)
+        run_frame(&shared.main, frame, &inputs, Some(&set), first, Some(&needed), outputs, &env)
     }
 }
 
@@ -367,7 +368,7 @@ impl ExecutableGraph for CpuExecutable {
         let env = shared.env(&region, &self.counters, true);
         let outputs = Outputs { exact: true, placed: &[] };
         let bound =
-            run_frame(&shared.main, &mut frame, &inputs, Some(&set), first, Some(&needed), outputs, &env, None)?;
+            run_frame(&shared.main, &mut frame, &inputs, Some(&set), first, Some(&needed), outputs, &env)?;
         let tensors = take_outputs(&shared.main, &mut frame, &bound, &read)?;
         lock(&shared.frames).push(frame);
         Ok(tensors)
@@ -547,9 +548,9 @@ impl ExecutableGraph for CpuExecutable {
 
     fn profile(&mut self, inputs: &[TensorRef<'_>]) -> Result<Vec<KernelProfile>, RunError> {
         let read = self.selection(None)?;
-        let mut profiler = Profiler { start: Instant::now(), kernels: Vec::new() };
-        self.run_own(inputs, &read, Outputs::default(), Some(&mut profiler))?;
-        Ok(profiler.kernels)
+        let profiler = RefCell::new(Profiler::start());
+        self.run_own(inputs, &read, Outputs::default(), Some(&profiler))?;
+        Ok(profiler.into_inner().kernels)
     }
 }
 

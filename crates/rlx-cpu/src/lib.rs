@@ -21,6 +21,7 @@ pub mod gemm;
 pub mod library;
 pub mod map;
 pub mod params;
+mod peak;
 pub mod program;
 pub mod row;
 pub mod simd;

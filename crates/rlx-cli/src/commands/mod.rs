@@ -5,6 +5,7 @@ pub mod bisect;
 pub mod compile;
 pub mod inspect;
 pub mod opt;
+pub mod profile;
 pub mod run;
 pub mod verify;
 
