@@ -9,7 +9,7 @@ use crate::lir::LirModule;
 use crate::lower::{self, lower};
 use crate::options::CompileOptions;
 use crate::pass::{Pass, PassCx, PassError, Phase};
-use crate::passes::{self, bind_dims, canonicalise, cse, dce, fold, legalise, recognise, split};
+use crate::passes::{self, bind_dims, canonicalise, cse, dce, fold, hoist, legalise, recognise, split};
 pub use crate::report::{CompileReport, PassReport};
 use crate::target::{Claims, InputStage, TargetModule};
 
@@ -36,7 +36,9 @@ const fn dce(o: &CompileOptions) -> bool {
 const fn folding(o: &CompileOptions) -> bool {
     o.constant_folding
 }
-
+const fn hoisting(o: &CompileOptions) -> bool {
+    o.cache_param_invariant
+}
 const fn recognition(o: &CompileOptions) -> bool {
     o.recognise
 }
@@ -58,6 +60,7 @@ pub const PIPELINE: &[Step] = &[
     step(Legalise, &canonicalise::PASS, folding),
     step(Legalise, &fold::PASS, folding),
     step(Legalise, &cse::PASS, folding),
+    step(Legalise, &hoist::PASS, hoisting),
     step(Legalise, &dce::PASS, dce),
 ];
 

@@ -147,7 +147,8 @@ pub struct RunCx<'a> {
     pub region: &'a Region<'a>,
     /// Instruction set of the kernels.
     pub isa: Isa,
-    /// Where to keep the packed form of the kernel's weight operand; there only if that operand is a parameter or constant of fixed shape.
+    /// Where to keep the packed form of the kernel's weight operand; there only if that operand stays the
+    /// same from run to run.
     pub weight: Option<&'a Weight>,
 }
 

@@ -1,13 +1,14 @@
 //! Kernels that run nested programs: branches, loops, scans, calls.
 //!
-//! A nested program has a frame of its own inside the parent's. Its inputs are dense copies of, or point into, the
-//! parent's memory; its outputs are copied to the parent's views, or handed over with the sizes that they define.
+//! A nested program has a frame of its own inside the parent's. Its inputs point into the parent's memory where they
+//! are dense there, and are dense copies otherwise; its outputs are copied to the parent's views, or handed over with the sizes that they define.
 
 use crate::bind::BoundSegment;
-use crate::buffers::{BindCx, BindError, BoundView, Buffers};
+use crate::buffers::{BindCx, BindError, BoundView, Buffers, Ptr};
 use crate::exec::{Env, Input, Outputs, bind_first, run_frame};
 use crate::frame::{Frame, no_memory};
 use crate::library::Defined;
+use crate::params::WeightSet;
 use crate::program::Program;
 use crate::space::position;
 use crate::tile::io;
@@ -98,11 +99,44 @@ pub fn plan(kernel: &Kernel, defines: &[Symbol], cx: &BindCx<'_>) -> Result<Cont
     Ok(ControlPlan { kind, results: Results { views, defined } })
 }
 
-/// A tensor that a nested program takes or gives.
+/// A tensor that a nested program takes or gives, dense.
 struct Value {
     dtype: DType,
     dims: Vec<usize>,
-    memory: AlignedBuffer,
+    memory: Memory,
+}
+
+/// Where a value lies.
+enum Memory {
+    /// In memory of its own.
+    Own(AlignedBuffer),
+    /// In the parent's, which does not change while nested programs run: this many bytes from here on.
+    Parent(Ptr, usize),
+}
+
+impl Memory {
+    fn as_ptr(&self) -> *const u8 {
+        match self {
+            Memory::Own(m) => m.as_ptr(),
+            Memory::Parent(p, _) => p.get(),
+        }
+    }
+
+    fn as_slice(&self) -> &[u8] {
+        match self {
+            Memory::Own(m) => m.as_slice(),
+            // SAFETY: a view of that many bytes was checked to lie within its buffer, which has memory as long as the
+            // control kernel runs, and nothing writes it until results are handed over.
+            Memory::Parent(p, n) => unsafe { std::slice::from_raw_parts(p.get(), *n) },
+        }
+    }
+
+    fn into_own(self) -> Result<AlignedBuffer, RunError> {
+        match self {
+            Memory::Own(m) => Ok(m),
+            Memory::Parent(..) => AlignedBuffer::copy_of(self.as_slice()).map_err(no_memory),
+        }
+    }
 }
 
 impl Value {
@@ -111,18 +145,33 @@ impl Value {
         let bytes = n.and_then(|n| dtype.bytes_for(n));
         let bytes =
             bytes.ok_or_else(|| RunError::Memory(format!("{dtype}{dims:?} is larger than the address space")))?;
-        Ok(Value { dtype, dims, memory: AlignedBuffer::uninit(bytes).map_err(no_memory)? })
+        let memory = AlignedBuffer::uninit(bytes).map_err(no_memory)?;
+        Ok(Value { dtype, dims, memory: Memory::Own(memory) })
+    }
+
+    /// The first byte of memory of its own.
+    fn as_mut_ptr(&mut self) -> *mut u8 {
+        match &mut self.memory {
+            Memory::Own(m) => m.as_mut_ptr(),
+            Memory::Parent(..) => std::ptr::null_mut(),
+        }
     }
 
     fn of(view: &BoundView, bufs: Buffers<'_>) -> Result<Value, RunError> {
-        let mut v = Value::new(view.access.dtype, view.sizes.to_vec())?;
-        // SAFETY: the view lies within its buffer; the memory holds as many elements.
-        unsafe { copy_out(view, bufs, v.memory.as_mut_ptr()) };
+        let (dtype, dims) = (view.access.dtype, view.sizes.to_vec());
+        let base = bufs.base(view.access.buffer);
+        if dtype.bits() >= 8 && view.is_dense() && !base.is_null() && view.numel() > 0 {
+            let bytes = view.numel() * (dtype.bits() / 8);
+            return Ok(Value { dtype, dims, memory: Memory::Parent(Ptr(bufs.at(&view.access)), bytes) });
+        }
+        let mut v = Value::new(dtype, dims)?;
+        // SAFETY: the view lies within its buffer; the memory is its own and holds as many elements.
+        unsafe { copy_out(view, bufs, v.as_mut_ptr()) };
         Ok(v)
     }
 
     fn scalar(dtype: DType, bytes: &[u8]) -> Result<Value, RunError> {
-        Ok(Value { dtype, dims: Vec::new(), memory: AlignedBuffer::copy_of(bytes).map_err(no_memory)? })
+        Ok(Value { dtype, dims: Vec::new(), memory: Memory::Own(AlignedBuffer::copy_of(bytes).map_err(no_memory)?) })
     }
 
     fn input(&self) -> Input<'_> {
@@ -212,6 +261,7 @@ type Failed<'a> = &'a dyn Fn(String) -> RunError;
 fn call(
     program: &Program,
     frame: &mut Frame,
+    weights: Option<&WeightSet>,
     inputs: &[&Value],
     outer: &[i64],
     env: &Env<'_>,
@@ -226,25 +276,27 @@ fn call(
     let shapes: Vec<&[usize]> = inputs.iter().map(|i| i.dims).collect();
     let first = bind_first(program, &shapes, None, outer, env).map_err(inside)?;
     let bound: Arc<BoundSegment> =
-        run_frame(program, frame, &inputs, None, first, None, Outputs::default(), env).map_err(inside)?;
+        run_frame(program, frame, &inputs, None, weights, first, None, Outputs::default(), env).map_err(inside)?;
     let mut values = Vec::with_capacity(program.lir.outputs.len());
     for port in &program.lir.outputs {
         let b = port.buffer.index();
         let dims = bound.shape(program, b).ok_or_else(|| failed(format!("output `{}` has no size", port.name)))?;
         let mut v = Value::new(program.lir.buffers[b].dtype, dims)?;
-        let bytes = v.memory.len();
-        // SAFETY: the buffer has memory of this size after the run.
-        unsafe { std::ptr::copy_nonoverlapping(frame.ptrs[b].get(), v.memory.as_mut_ptr(), bytes) };
+        let bytes = v.memory.as_slice().len();
+        // SAFETY: the buffer has memory of this size after the run; the value's is its own.
+        unsafe { std::ptr::copy_nonoverlapping(frame.ptrs[b].get(), v.as_mut_ptr(), bytes) };
         values.push(v);
     }
     Ok(values)
 }
 
 /// Runs a control kernel.
+#[allow(clippy::too_many_arguments)]
 pub fn run(
     plan: &ControlPlan,
     programs: &[Program],
     frames: &mut [Frame],
+    weights: &[WeightSet],
     bufs: Buffers<'_>,
     symbols: &[i64],
     env: &Env<'_>,
@@ -254,7 +306,7 @@ pub fn run(
         programs.get(which),
         frames.get_mut(which),
     ) {
-        (Some(p), Some(f)) => call(p, f, inputs, outer, env, failed),
+        (Some(p), Some(f)) => call(p, f, weights.get(which), inputs, outer, env, failed),
         _ => Err(failed("a nested program is missing".into())),
     };
     let of = |views: &[BoundView]| views.iter().map(|v| Value::of(v, bufs)).collect::<Result<Vec<_>, _>>();
@@ -348,7 +400,8 @@ impl Stack {
             Some(d) => dims.extend(d),
             None => dims.extend(declared.unwrap_or_default().into_iter().skip(1)),
         }
-        Ok(Value { dtype: self.dtype, dims, memory: AlignedBuffer::copy_of(&self.bytes).map_err(no_memory)? })
+        let memory = Memory::Own(AlignedBuffer::copy_of(&self.bytes).map_err(no_memory)?);
+        Ok(Value { dtype: self.dtype, dims, memory })
     }
 }
 
@@ -395,7 +448,7 @@ fn run_scan(
             let from = dense(&v.dims);
             // SAFETY: the slice lies within the whole, whose other sizes are the value's.
             unsafe {
-                let (x, y) = (v.memory.as_ptr(), whole.memory.as_mut_ptr());
+                let (x, y) = (v.memory.as_ptr(), whole.as_mut_ptr());
                 copy(v.dtype, &v.dims, (x, 0, &from), (y, offset, &strides));
             }
         }
@@ -427,7 +480,8 @@ fn hand_over(
                 n.ok_or_else(|| failed(format!("result {o} has no axis {axis}")))
             })
             .collect::<Result<Vec<_>, _>>()?;
-        return Ok(Some(Defined { symbols, outputs: values.into_iter().map(|v| v.memory).collect() }));
+        let outputs = values.into_iter().map(|v| v.memory.into_own()).collect::<Result<_, _>>()?;
+        return Ok(Some(Defined { symbols, outputs }));
     };
     for (i, (view, v)) in views.iter().zip(&values).enumerate() {
         if view.sizes.as_slice() != v.dims || view.access.dtype != v.dtype {

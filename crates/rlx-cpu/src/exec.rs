@@ -1,10 +1,10 @@
 //! Runs a program in a frame: binds segment after segment and runs their kernels in order.
 
 use crate::bind::{self, BoundSegment, Plan};
-use crate::buffers::{Buffers, Ptr, RunCx, Weight};
+use crate::buffers::{Buffers, Ptr, RunCx};
 use crate::frame::{Frame, no_memory, output_bytes};
 use crate::library::Defined;
-use crate::params::ParamSet;
+use crate::params::{ParamSet, WeightSet};
 use crate::program::{KernelCode, Program, alignment};
 use crate::{attention, contract, control, conv, library, map, row, window};
 use rlx_compile::target::KernelProfile;
@@ -192,6 +192,7 @@ pub fn run_frame(
     frame: &mut Frame,
     inputs: &[Input<'_>],
     params: Option<&ParamSet>,
+    weights: Option<&WeightSet>,
     first: Arc<BoundSegment>,
     needed: Option<&[bool]>,
     outputs: Outputs<'_>,
@@ -222,8 +223,7 @@ pub fn run_frame(
                 continue;
             }
             let start = env.profiler.map(|p| (Instant::now(), std::mem::take(&mut p.borrow_mut().nested)));
-            let weight = params.and_then(|p| p.weights.get(k)).and_then(|w| w.as_deref());
-            let defined = run_kernel(program, frame, k, plan, &bound, weight, env)?;
+            let defined = run_kernel(program, frame, k, plan, &bound, weights, env)?;
             count += 1;
             if let (Some(p), Some((start, before))) = (env.profiler, start) {
                 let p = &mut *p.borrow_mut();
@@ -262,7 +262,7 @@ fn run_kernel(
     k: usize,
     plan: &Plan,
     bound: &BoundSegment,
-    weight: Option<&Weight>,
+    weights: Option<&WeightSet>,
     env: &Env<'_>,
 ) -> Result<Option<Defined>, RunError> {
     let node = &program.lir.kernels[k];
@@ -274,10 +274,12 @@ fn run_kernel(
     if let (Plan::Control(c), KernelCode::Nested(programs)) = (plan, &program.codes[k]) {
         let mut nested = std::mem::take(&mut frame.nested[k]);
         let bufs = Buffers::new(&frame.ptrs);
-        let result = control::run(c, programs, &mut nested, bufs, &bound.symbols, env, &failed);
+        let inner = weights.and_then(|w| w.nested.get(k)).map_or(&[][..], Vec::as_slice);
+        let result = control::run(c, programs, &mut nested, inner, bufs, &bound.symbols, env, &failed);
         frame.nested[k] = nested;
         return result;
     }
+    let weight = weights.and_then(|w| w.own.get(k)).and_then(|w| w.as_deref());
     let cx = RunCx { bufs: Buffers::new(&frame.ptrs), region: env.region, isa: program.isa, weight };
     // SAFETY: every buffer that a kernel of this segment names has memory of the size that the binding gave it: inputs
     // and parameters were checked against their ports, constants against their dtype, the rest was just placed. A

@@ -105,7 +105,7 @@ impl CpuExecutable {
             })
             .collect();
         let given = &options.dim_bindings;
-        let compile = |l: Lir| Program::compile(l, &[], given, isa, options.bind_cache).map_err(CompileError::Lir);
+        let compile = |l: Lir| Program::compile(l, &[], given, isa, options.bind_cache, &[]).map_err(CompileError::Lir);
         let (prepare, main) = (module.prepare.map(compile).transpose()?, compile(module.main)?);
         let own = options.threads > ThreadPool::global().threads();
         let frame = Frame::new(&main);
@@ -172,7 +172,7 @@ impl CpuExecutable {
         let mut frame = Frame::new(program);
         let first = bind_first(program, &[], Some(&set), &[], &env)?;
         let outputs = Outputs { exact: true, placed: &[] };
-        let bound = run_frame(program, &mut frame, &[], Some(&set), first, None, outputs, &env)?;
+        let bound = run_frame(program, &mut frame, &[], Some(&set), Some(&set.weights), first, None, outputs, &env)?;
         let all: Vec<usize> = (0..program.lir.outputs.len()).collect();
         let tensors = Arc::new(take_outputs(program, &mut frame, &bound, &all)?);
         self.counters.prepares.fetch_add(1, Ordering::Relaxed);
@@ -263,7 +263,7 @@ impl CpuExecutable {
         let needed = shared.main.needed(read);
         let env = Env { profiler, ..shared.env(&region, &self.counters, true) };
         let frame = &mut self.frame;
-        run_frame(&shared.main, frame, &inputs, Some(&set), first, Some(&needed), outputs, &env)
+        run_frame(&shared.main, frame, &inputs, Some(&set), Some(&set.weights), first, Some(&needed), outputs, &env)
     }
 }
 
@@ -368,7 +368,7 @@ impl ExecutableGraph for CpuExecutable {
         let env = shared.env(&region, &self.counters, true);
         let outputs = Outputs { exact: true, placed: &[] };
         let bound =
-            run_frame(&shared.main, &mut frame, &inputs, Some(&set), first, Some(&needed), outputs, &env)?;
+            run_frame(&shared.main, &mut frame, &inputs, Some(&set), Some(&set.weights), first, Some(&needed), outputs, &env)?;
         let tensors = take_outputs(&shared.main, &mut frame, &bound, &read)?;
         lock(&shared.frames).push(frame);
         Ok(tensors)

@@ -2,8 +2,8 @@
 
 use crate::buffers::{Ptr, Weight};
 use crate::frame::no_memory;
-use crate::program::{Program, alignment};
-use rlx_compile::lir::{Lir, ParamPort, Storage};
+use crate::program::{KernelCode, Program, WeightSource, alignment};
+use rlx_compile::lir::{Lir, ParamPort};
 use rlx_compile::{InputProblem, RunError};
 use rlx_driver::AlignedBuffer;
 use rlx_ir::{Dim, Tensor};
@@ -15,8 +15,43 @@ pub struct ParamSet {
     pub tensors: Vec<Tensor>,
     /// Where they lie.
     pub ptrs: Vec<Ptr>,
-    /// Packed forms, by kernel.
-    pub weights: Vec<Option<Arc<Weight>>>,
+    /// Packed forms.
+    pub weights: WeightSet,
+}
+
+/// Packed forms of a program's weights, and of those of its nested programs.
+#[derive(Default)]
+pub struct WeightSet {
+    /// By kernel.
+    pub own: Vec<Option<Arc<Weight>>>,
+    /// By kernel and nested program.
+    pub nested: Vec<Vec<WeightSet>>,
+}
+
+impl WeightSet {
+    /// A set for a program. What `before` has packed is kept where the source `stays` the same.
+    fn new(program: &Program, before: Option<&WeightSet>, stays: &impl Fn(WeightSource) -> bool) -> WeightSet {
+        let own = program.weights.iter().enumerate().map(|(k, source)| {
+            let source = (*source)?;
+            let kept = before.and_then(|b| b.own.get(k).cloned().flatten());
+            Some(kept.filter(|_| stays(source)).unwrap_or_default())
+        });
+        let nested = program.codes.iter().enumerate().map(|(k, code)| match code {
+            KernelCode::Nested(programs) => {
+                let before = before.and_then(|b| b.nested.get(k));
+                let one = |(i, p)| WeightSet::new(p, before.and_then(|b| b.get(i)), stays);
+                programs.iter().enumerate().map(one).collect()
+            }
+            _ => Vec::new(),
+        });
+        WeightSet { own: own.collect(), nested: nested.collect() }
+    }
+
+    /// Bytes held.
+    fn bytes(&self) -> usize {
+        let own: usize = self.own.iter().flatten().map(|w| w.bytes()).sum();
+        own + self.nested.iter().flatten().map(WeightSet::bytes).sum::<usize>()
+    }
 }
 
 impl ParamSet {
@@ -29,31 +64,18 @@ impl ParamSet {
         }
         let tensors = tensors.into_iter().map(aligned).collect::<Result<Vec<_>, _>>()?;
         let ptrs: Vec<Ptr> = tensors.iter().map(|t| Ptr(t.bytes().as_ptr().cast_mut())).collect();
-        let weights = program
-            .weights
-            .iter()
-            .enumerate()
-            .map(|(k, buffer)| {
-                let b = (*buffer)?;
-                let kept = before.and_then(|p| p.weights.get(k).cloned().flatten());
-                let same = match program.lir.buffers.get(b as usize).map(|b| &b.storage) {
-                    Some(Storage::Param(n)) => {
-                        let n = *n as usize;
-                        let at = |p: &ParamSet| p.tensors.get(n).map(|t| (t.bytes().as_ptr(), t.bytes().len()));
-                        let now = tensors.get(n).map(|t| (t.bytes().as_ptr(), t.bytes().len()));
-                        before.and_then(at) == now
-                    }
-                    _ => true,
-                };
-                Some(kept.filter(|_| same).unwrap_or_default())
-            })
-            .collect();
+        let place = |list: &[Tensor], n: u32| list.get(n as usize).map(|t| (t.bytes().as_ptr(), t.bytes().len()));
+        let stays = |source| match source {
+            WeightSource::Const => true,
+            WeightSource::Param(n) => before.and_then(|b| place(&b.tensors, n)) == place(&tensors, n),
+        };
+        let weights = WeightSet::new(program, before.map(|b| &b.weights), &stays);
         Ok(ParamSet { tensors, ptrs, weights })
     }
 
     /// Bytes of packed forms.
     pub fn packed_bytes(&self) -> usize {
-        self.weights.iter().flatten().map(|w| w.bytes()).sum()
+        self.weights.bytes()
     }
 }
 

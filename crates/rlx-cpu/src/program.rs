@@ -4,7 +4,7 @@ use crate::bind::{BindCache, Segments};
 use crate::buffers::Ptr;
 use crate::row::{self, RowCode};
 use crate::tile::code::{Code, Scope};
-use rlx_compile::lir::{Access, Epilogue, Kernel, Lir, Storage};
+use rlx_compile::lir::{Access, BufId, Epilogue, Kernel, Lir, Storage, View};
 use rlx_driver::{AlignedBuffer, Isa};
 use rlx_ir::dim::Symbol;
 use rlx_ir::{DType, DimBinding};
@@ -21,6 +21,15 @@ pub enum KernelCode {
     Nested(Vec<Program>),
     /// Nothing.
     Plain,
+}
+
+/// Where a weight is from: its packed form is kept as long as that stays the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WeightSource {
+    /// A constant.
+    Const,
+    /// A parameter of the outermost program.
+    Param(u32),
 }
 
 /// For sets of outputs, which kernels they need.
@@ -42,15 +51,23 @@ pub struct Program {
     pub consts: Vec<(u32, Ptr)>,
     /// Copies of constants whose memory is not aligned.
     _aligned: Vec<AlignedBuffer>,
-    /// For each kernel whose weight operand is a parameter or constant of fixed shape, that operand's buffer.
-    pub weights: Vec<Option<u32>>,
+    /// For each kernel whose weight operand has a fixed shape and stays the same from run to run, where it is from.
+    pub weights: Vec<Option<WeightSource>>,
     /// Kernels that a set of outputs needs.
     needed: Mutex<Needed>,
 }
 
 impl Program {
-    /// Compiles a program. `outer` are symbols of the surrounding program, whose values are known.
-    pub fn compile(lir: Lir, outer: &[Symbol], given: &DimBinding, isa: Isa, cache: usize) -> Result<Program, String> {
+    /// Compiles a program. `outer` are symbols of the surrounding program, whose values are known; `sources` are those of
+    /// its inputs that stay the same from run to run.
+    pub fn compile(
+        lir: Lir,
+        outer: &[Symbol],
+        given: &DimBinding,
+        isa: Isa,
+        cache: usize,
+        sources: &[Option<WeightSource>],
+    ) -> Result<Program, String> {
         check_buffers(&lir)?;
         let segments = Segments::new(&lir, outer, given)?;
         let codes = lir
@@ -59,7 +76,7 @@ impl Program {
             .enumerate()
             .map(|(i, k)| {
                 let known = segments.symbols_at(i);
-                kernel(&k.kernel, &lir, known, isa, cache)
+                kernel(&k.kernel, &lir, known, isa, cache, sources)
                     .map_err(|e| format!("{} at {:?}: {e}", k.kernel.kind(), k.loc))
             })
             .collect::<Result<Vec<_>, _>>()?;
@@ -79,7 +96,7 @@ impl Program {
                 consts.push((i as u32, Ptr(ptr.cast_mut())));
             }
         }
-        let weights = lir.kernels.iter().map(|k| weight_operand(&k.kernel, &lir)).collect();
+        let weights = lir.kernels.iter().map(|k| weight_operand(&k.kernel, &lir, sources)).collect();
         Ok(Program {
             codes,
             segments,
@@ -182,10 +199,20 @@ fn epilogue(e: &Epilogue, acc: DType, rank: usize, lir: &Lir) -> Result<KernelCo
     Ok(KernelCode::Scalar(Code::compile(&e.program, &scope)?))
 }
 
-fn kernel(k: &Kernel, lir: &Lir, known: &[Symbol], isa: Isa, cache: usize) -> Result<KernelCode, String> {
-    let nested = |programs: &[&Lir], outer: &[Symbol]| -> Result<KernelCode, String> {
+fn kernel(
+    k: &Kernel,
+    lir: &Lir,
+    known: &[Symbol],
+    isa: Isa,
+    cache: usize,
+    sources: &[Option<WeightSource>],
+) -> Result<KernelCode, String> {
+    // Inputs of nested programs: `first` that change, then the captures.
+    let nested = |programs: &[&Lir], outer: &[Symbol], first: usize, captures: &[View]| -> Result<KernelCode, String> {
         let given = DimBinding::new();
-        let of = |p: &&Lir| Program::compile((*p).clone(), outer, &given, isa, cache);
+        let captured = captures.iter().map(|v| view_source(v, lir, sources));
+        let inner: Vec<_> = std::iter::repeat_n(None, first).chain(captured).collect();
+        let of = |p: &&Lir| Program::compile((*p).clone(), outer, &given, isa, cache, &inner);
         Ok(KernelCode::Nested(programs.iter().map(of).collect::<Result<_, _>>()?))
     };
     match k {
@@ -198,15 +225,32 @@ fn kernel(k: &Kernel, lir: &Lir, known: &[Symbol], isa: Isa, cache: usize) -> Re
         Kernel::Contract(c) => epilogue(&c.epilogue, c.acc, c.batch.len() + c.m.len() + c.n.len(), lir),
         Kernel::Conv(c) => epilogue(&c.epilogue, c.acc, 2 + c.out_spatial.len(), lir),
         Kernel::Window(_) | Kernel::Attention(_) | Kernel::Library(_) => Ok(KernelCode::Plain),
-        Kernel::Branch(b) => nested(&[&b.then_branch.program, &b.else_branch.program], known),
-        Kernel::Loop(l) => nested(&[&l.body.program], known),
-        Kernel::Scan(s) => nested(&[&s.body.program], known),
+        Kernel::Branch(b) => nested(&[&b.then_branch.program, &b.else_branch.program], known, 0, &b.captures),
+        Kernel::Loop(l) => nested(&[&l.body.program], known, 2 + l.carried.len(), &l.captures),
+        Kernel::Scan(s) => nested(&[&s.body.program], known, s.carried.len() + s.scanned.len(), &s.captures),
         // A function's symbols are its own.
-        Kernel::Call(c) => nested(&[&c.body.program], &[]),
+        Kernel::Call(c) => nested(&[&c.body.program], &[], 0, &c.inputs),
     }
 }
 
-fn weight_operand(k: &Kernel, lir: &Lir) -> Option<u32> {
+/// Where the contents of a buffer are from, if they stay the same from run to run.
+fn source(buffer: BufId, lir: &Lir, sources: &[Option<WeightSource>]) -> Option<WeightSource> {
+    match lir.buffers.get(buffer.index())?.storage {
+        Storage::Param(n) => Some(WeightSource::Param(n)),
+        Storage::Const(_) => Some(WeightSource::Const),
+        Storage::Input(n) => sources.get(n as usize).copied().flatten(),
+        _ => None,
+    }
+}
+
+/// As [`source`], of a view whose walk never changes.
+fn view_source(v: &View, lir: &Lir, sources: &[Option<WeightSource>]) -> Option<WeightSource> {
+    let dims = v.sizes.iter().chain(&v.access.strides).chain([&v.access.offset]);
+    let fixed = dims.into_iter().all(|&d| lir.dims.dims().get(d.index()).is_some_and(|d| d.is_const()));
+    source(v.access.buffer, lir, sources).filter(|_| fixed)
+}
+
+fn weight_operand(k: &Kernel, lir: &Lir, sources: &[Option<WeightSource>]) -> Option<WeightSource> {
     let buffer = match k {
         Kernel::Contract(c) => c.rhs.buffer,
         Kernel::Conv(c) => c.weight.buffer,
@@ -214,5 +258,5 @@ fn weight_operand(k: &Kernel, lir: &Lir) -> Option<u32> {
     };
     let b = lir.buffers.get(buffer.index())?;
     let fixed = b.shape.iter().all(|&d| lir.dims.dims().get(d.index()).is_some_and(|d| d.is_const()));
-    (fixed && matches!(b.storage, Storage::Param(_) | Storage::Const(_))).then_some(buffer.0)
+    source(buffer, lir, sources).filter(|_| fixed)
 }

@@ -6,6 +6,7 @@ pub mod canonicalise;
 pub mod cse;
 pub mod dce;
 pub mod fold;
+pub mod hoist;
 pub mod legalise;
 pub mod recognise;
 mod regions;
@@ -22,5 +23,6 @@ pub const ALL: &[&Pass] = &[
     &cse::PASS,
     &recognise::PASS,
     &legalise::PASS,
+    &hoist::PASS,
     &split::PASS,
 ];

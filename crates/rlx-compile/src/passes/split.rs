@@ -57,7 +57,10 @@ fn as_function(g: &Graph) -> Result<Graph, IrError> {
 /// The prepare module, if there is anything to prepare, and the main module.
 pub fn split(m: &Module, cx: &PassCx<'_>) -> Result<(Option<Module>, Module), IrError> {
     let g = &m.main;
-    let plan = Plan::of(g, cx);
+    if !cx.options.cache_param_invariant {
+        return Ok((None, m.clone()));
+    }
+    let plan = Plan::of(g, &invariants(g, &[], &|_| true), cx);
     if plan.prepared.is_empty() {
         return Ok((None, m.clone()));
     }
@@ -116,25 +119,24 @@ fn main_graph(g: &Graph, plan: &Plan, names: &[String]) -> Result<Graph, IrError
     rw.finish()
 }
 
-/// What runs where.
-struct Plan {
-    in_main: Vec<bool>,
-    in_prepare: Vec<bool>,
-    /// Values that prepare hands to main, in order of definition.
-    prepared: Vec<ValueId>,
-    /// Parameters that prepare reads.
+/// What runs where: in main, or before it.
+pub(super) struct Plan {
+    /// Nodes of main.
+    pub in_main: Vec<bool>,
+    /// Nodes that run before.
+    pub in_prepare: Vec<bool>,
+    /// Values handed to main, in order of definition.
+    pub prepared: Vec<ValueId>,
+    /// Parameters that run before it reads.
     leaves: BTreeSet<ValueId>,
 }
 
 impl Plan {
-    fn of(g: &Graph, cx: &PassCx<'_>) -> Plan {
+    /// Takes out of main those of the `invariant` nodes that are worth it.
+    pub fn of(g: &Graph, invariant: &[bool], cx: &PassCx<'_>) -> Plan {
         let n = g.nodes().len();
         let mut plan =
             Plan { in_main: vec![true; n], in_prepare: vec![false; n], prepared: Vec::new(), leaves: BTreeSet::new() };
-        if !cx.options.cache_param_invariant {
-            return plan;
-        }
-        let invariant = invariants(g);
         let mut read_by_main = vec![false; g.num_values()];
         for v in g.outputs().iter().map(|o| o.value).chain(g.states().iter().filter_map(|s| s.next)) {
             read_by_main[v.index()] = true;
@@ -164,14 +166,22 @@ impl Plan {
     }
 }
 
-/// For each node, whether its results depend on parameters and literals only, sizes included.
-fn invariants(g: &Graph) -> Vec<bool> {
+/// For each node that `may` move, whether its results depend on parameters, the `given` inputs and literals only, sizes
+/// included.
+pub(super) fn invariants(g: &Graph, given: &[bool], may: &dyn Fn(&Node) -> bool) -> Vec<bool> {
+    let mut values: Vec<bool> = g
+        .value_ids()
+        .map(|v| match g.value(v).def {
+            Def::Param(_) => true,
+            Def::Input(i) => given.get(i as usize).copied().unwrap_or(false),
+            _ => false,
+        })
+        .collect();
     let mut symbols = BTreeSet::new();
-    g.params().iter().for_each(|p| g.ty(p.value).collect_symbols(&mut symbols));
-    let mut values: Vec<bool> = g.value_ids().map(|v| matches!(g.value(v).def, Def::Param(_))).collect();
+    g.value_ids().filter(|v| values[v.index()]).for_each(|v| g.ty(v).collect_symbols(&mut symbols));
     let mut nodes = Vec::with_capacity(g.nodes().len());
     for node in g.nodes() {
-        let is = pure(node) && node.operands.iter().all(|v| values[v.index()]) && within(g, node, &symbols);
+        let is = pure(node) && may(node) && node.operands.iter().all(|v| values[v.index()]) && within(g, node, &symbols);
         nodes.push(is);
         node.results.iter().for_each(|r| values[r.index()] = is);
     }
@@ -218,7 +228,7 @@ fn worthwhile(g: &Graph, id: NodeId, results: &[ValueId], cx: &PassCx<'_>) -> bo
         for &v in &node.operands {
             match g.value(v).def {
                 Def::Result(n, _) if seen.insert(n) => todo.push(n),
-                Def::Param(_) => {
+                Def::Param(_) | Def::Input(_) => {
                     params.insert(v);
                 }
                 _ => {}
