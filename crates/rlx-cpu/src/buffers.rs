@@ -1,7 +1,7 @@
 //! Walks over memory at concrete sizes: what a kernel's plan holds, and what it runs on.
 //!
-//! A *plan* is made when the sizes of a call are known and kept with the binding; it names buffers by number, since
-//! their memory differs from run to run. Invariant: [`BindCx::access`] has checked that every element that an access
+//! A *plan* is made when the sizes of a call are known and kept with the binding; it names the kernel's buffers by slot,
+//! since their memory differs from run to run and several kernels may share a plan. Invariant: [`BindCx::access`] has checked that every element that an access
 //! of a plan reaches over its space lies within its buffer; kernels rely on that when they use raw pointers, and a
 //! [`Buffers`] table holds, for every buffer, memory of at least the size that the binding gave it.
 
@@ -41,7 +41,7 @@ impl Ptr {
 /// A walk with concrete sizes: element (i0, i1, …) lies at `offset + Σ strides[a]·i_a`, in elements.
 #[derive(Clone, Debug)]
 pub struct BoundAccess {
-    /// The buffer's number.
+    /// The buffer's slot.
     pub buffer: u32,
     /// Element type.
     pub dtype: DType,
@@ -87,7 +87,7 @@ impl BoundView {
     }
 }
 
-/// Memory of all buffers of one run, by number.
+/// Memory of a kernel's buffers in one run, by slot.
 #[derive(Clone, Copy, Debug)]
 pub struct Buffers<'a> {
     ptrs: &'a [Ptr],
@@ -162,6 +162,8 @@ pub struct BindCx<'a> {
     pub numels: &'a [i64],
     /// Instruction set of the kernels.
     pub isa: Isa,
+    /// The kernel's buffers by slot: see [`crate::classes`].
+    pub slots: &'a [u32],
 }
 
 impl BindCx<'_> {
@@ -188,8 +190,11 @@ impl BindCx<'_> {
     /// A walk over a space of these sizes, checked to stay within its buffer.
     pub fn access(&self, access: &Access, space: &[usize]) -> Result<BoundAccess, BindError> {
         let strides: Strides = access.strides.iter().map(|&s| self.value(s)).collect();
+        let Some(slot) = self.slots.iter().position(|&s| s == access.buffer.0) else {
+            return Err(format!("buffer {} is none of the kernel's", access.buffer.0));
+        };
         let bound = BoundAccess {
-            buffer: access.buffer.0,
+            buffer: slot as u32,
             dtype: self.dtype(access.buffer),
             offset: self.value(access.offset),
             strides,
@@ -197,7 +202,7 @@ impl BindCx<'_> {
         if bound.strides.len() != space.len() {
             return Err(format!(
                 "a walk over buffer {} has {} strides for {} axes",
-                bound.buffer,
+                access.buffer.0,
                 bound.strides.len(),
                 space.len()
             ));

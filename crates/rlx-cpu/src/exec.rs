@@ -17,6 +17,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+/// Memory of a kernel's buffers, by slot.
+type Memory = SmallVec<[Ptr; 8]>;
+
 /// Counters of an executable.
 #[derive(Debug, Default)]
 pub struct Counters {
@@ -218,7 +221,7 @@ pub fn run_frame(
             deliver(program, frame, &bound, kernel, &defined)?;
         }
         let segment = &program.segments.list[bound.segment];
-        for (k, plan) in segment.kernels.clone().zip(&bound.plans) {
+        for (k, plan) in segment.kernels.clone().zip(bound.plans.iter().map(|p| &**p)) {
             if needed.is_some_and(|n| !n[k]) {
                 continue;
             }
@@ -266,6 +269,7 @@ fn run_kernel(
     env: &Env<'_>,
 ) -> Result<Option<Defined>, RunError> {
     let node = &program.lir.kernels[k];
+    let ptrs: Memory = program.classes.slots[k].iter().map(|&b| frame.ptrs[b as usize]).collect();
     let failed = |message: String| RunError::Kernel {
         kernel: node.kernel.kind().to_string(),
         loc: node.loc.to_string(),
@@ -273,14 +277,14 @@ fn run_kernel(
     };
     if let (Plan::Control(c), KernelCode::Nested(programs)) = (plan, &program.codes[k]) {
         let mut nested = std::mem::take(&mut frame.nested[k]);
-        let bufs = Buffers::new(&frame.ptrs);
+        let bufs = Buffers::new(&ptrs);
         let inner = weights.and_then(|w| w.nested.get(k)).map_or(&[][..], Vec::as_slice);
         let result = control::run(c, programs, &mut nested, inner, bufs, &bound.symbols, env, &failed);
         frame.nested[k] = nested;
         return result;
     }
     let weight = weights.and_then(|w| w.own.get(k)).and_then(|w| w.as_deref());
-    let cx = RunCx { bufs: Buffers::new(&frame.ptrs), region: env.region, isa: program.isa, weight };
+    let cx = RunCx { bufs: Buffers::new(&ptrs), region: env.region, isa: program.isa, weight };
     // SAFETY: every buffer that a kernel of this segment names has memory of the size that the binding gave it: inputs
     // and parameters were checked against their ports, constants against their dtype, the rest was just placed. A
     // program's kernels run one after another, and buffers that live at the same time do not overlap.
@@ -302,7 +306,9 @@ fn run_kernel(
 /// Copies the results of a defining kernel to their buffers, which have a size now.
 fn deliver(program: &Program, frame: &Frame, bound: &BoundSegment, k: usize, d: &Defined) -> Result<(), RunError> {
     let lir = &program.lir;
-    let cx = crate::buffers::BindCx { lir, dims: &bound.dims, numels: &bound.numels, isa: program.isa };
+    let slots = &program.classes.slots[k];
+    let ptrs: Memory = slots.iter().map(|&b| frame.ptrs[b as usize]).collect();
+    let cx = crate::buffers::BindCx { lir, dims: &bound.dims, numels: &bound.numels, isa: program.isa, slots };
     let node = &lir.kernels[k];
     let failed = |message: String| RunError::Kernel {
         kernel: node.kernel.kind().to_string(),
@@ -316,7 +322,7 @@ fn deliver(program: &Program, frame: &Frame, bound: &BoundSegment, k: usize, d: 
             return Err(failed(format!("a result has {} bytes where sizes {:?} need more", memory.len(), to.sizes)));
         }
         // SAFETY: the view lies within its buffer, which has memory; the source holds as many elements.
-        unsafe { control::copy_in(&to, Buffers::new(&frame.ptrs), memory.as_ptr()) };
+        unsafe { control::copy_in(&to, Buffers::new(&ptrs), memory.as_ptr()) };
     }
     Ok(())
 }

@@ -367,8 +367,17 @@ impl ExecutableGraph for CpuExecutable {
         let needed = shared.main.needed(&read);
         let env = shared.env(&region, &self.counters, true);
         let outputs = Outputs { exact: true, placed: &[] };
-        let bound =
-            run_frame(&shared.main, &mut frame, &inputs, Some(&set), Some(&set.weights), first, Some(&needed), outputs, &env)?;
+        let bound = run_frame(
+            &shared.main,
+            &mut frame,
+            &inputs,
+            Some(&set),
+            Some(&set.weights),
+            first,
+            Some(&needed),
+            outputs,
+            &env,
+        )?;
         let tensors = take_outputs(&shared.main, &mut frame, &bound, &read)?;
         lock(&shared.frames).push(frame);
         Ok(tensors)

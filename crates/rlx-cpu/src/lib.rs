@@ -3,13 +3,14 @@
 //! - [`CpuBackend`] compiles a LIR module to a [`CpuExecutable`]: [`program`] holds what is immutable, [`bind`] makes
 //!   sizes, offsets and plans from the shapes of a call, [`exec`] runs kernels in a [`frame`].
 //! - Each kind of kernel has a module with two functions: `plan` makes a plan when sizes are known, `run` runs it; see
-//!   [`buffers`] for what they share.
+//!   [`buffers`] for what they share, and [`classes`] for kernels that share a plan.
 //! - [`tile`] runs scalar programs, [`gemm`] multiplies matrices, [`simd`] is what both are made of.
 
 pub mod attention;
 mod backend;
 pub mod bind;
 pub mod buffers;
+pub mod classes;
 pub mod contract;
 pub mod control;
 pub mod conv;

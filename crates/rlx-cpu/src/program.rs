@@ -2,6 +2,7 @@
 
 use crate::bind::{BindCache, Segments};
 use crate::buffers::Ptr;
+use crate::classes::Classes;
 use crate::row::{self, RowCode};
 use crate::tile::code::{Code, Scope};
 use rlx_compile::lir::{Access, BufId, Epilogue, Kernel, Lir, Storage, View};
@@ -53,6 +54,8 @@ pub struct Program {
     _aligned: Vec<AlignedBuffer>,
     /// For each kernel whose weight operand has a fixed shape and stays the same from run to run, where it is from.
     pub weights: Vec<Option<WeightSource>>,
+    /// Which kernels are alike.
+    pub classes: Classes,
     /// Kernels that a set of outputs needs.
     needed: Mutex<Needed>,
 }
@@ -106,6 +109,7 @@ impl Program {
             _aligned: copies,
             weights,
             needed: Mutex::new(HashMap::new()),
+            classes: Classes::of(&lir),
             lir,
         })
     }

@@ -83,7 +83,8 @@ impl Rig {
         let value = |d: &Dim| d.as_const().unwrap();
         let dims: Vec<i64> = self.lir.dims.dims().iter().map(value).collect();
         let numels: Vec<i64> = self.lir.buffers.iter().map(|b| dims[b.numel.index()]).collect();
-        f(&BindCx { lir: &self.lir, dims: &dims, numels: &numels, isa })
+        let slots: Vec<u32> = (0..numels.len() as u32).collect();
+        f(&BindCx { lir: &self.lir, dims: &dims, numels: &numels, isa, slots: &slots })
     }
 
     pub fn run(&mut self, isa: Isa, threads: usize, weight: Option<&Weight>, f: impl FnOnce(&RunCx<'_>)) {

@@ -181,7 +181,8 @@ pub(super) fn invariants(g: &Graph, given: &[bool], may: &dyn Fn(&Node) -> bool)
     g.value_ids().filter(|v| values[v.index()]).for_each(|v| g.ty(v).collect_symbols(&mut symbols));
     let mut nodes = Vec::with_capacity(g.nodes().len());
     for node in g.nodes() {
-        let is = pure(node) && may(node) && node.operands.iter().all(|v| values[v.index()]) && within(g, node, &symbols);
+        let is =
+            pure(node) && may(node) && node.operands.iter().all(|v| values[v.index()]) && within(g, node, &symbols);
         nodes.push(is);
         node.results.iter().for_each(|r| values[r.index()] = is);
     }

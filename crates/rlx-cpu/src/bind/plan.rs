@@ -15,6 +15,7 @@ use crate::window::{self, WindowPlan};
 use rlx_compile::lir::{Kernel, Storage};
 use rlx_compile::{InputProblem, RunError};
 use rlx_ir::DimBinding;
+use std::sync::Arc;
 
 /// A kernel at concrete sizes.
 #[derive(Debug)]
@@ -53,7 +54,7 @@ pub struct BoundSegment {
     /// Bytes of this segment's arena.
     pub arena_bytes: usize,
     /// Plans of its kernels.
-    pub plans: Vec<Plan>,
+    pub plans: Vec<Arc<Plan>>,
 }
 
 impl BoundSegment {
@@ -114,12 +115,18 @@ pub fn bind(
     }
     let (offsets, arena_bytes) = pack(&intervals, align.max(64));
     let arena = segment.arena.iter().copied().zip(offsets).collect();
-    let cx = BindCx { lir, dims: &dims, numels: &numels, isa: program.isa };
-    let mut plans = Vec::with_capacity(segment.kernels.len());
+    let mut plans: Vec<Arc<Plan>> = Vec::with_capacity(segment.kernels.len());
     for k in segment.kernels.clone() {
         let defines = k + 1 == segment.kernels.end && !segment.defines.is_empty();
+        // Kernels before have a plan if none had a problem.
+        let first = (program.classes.first[k] as usize).checked_sub(segment.kernels.start);
+        if let Some(p) = first.and_then(|f| plans.get(f)).filter(|_| problems.is_empty() && !defines) {
+            plans.push(p.clone());
+            continue;
+        }
+        let cx = BindCx { lir, dims: &dims, numels: &numels, isa: program.isa, slots: &program.classes.slots[k] };
         match plan(program, k, defines, &cx, &segment.defines) {
-            Ok(p) => plans.push(p),
+            Ok(p) => plans.push(Arc::new(p)),
             Err(e) => {
                 let node = &lir.kernels[k];
                 problems.push(InputProblem::Binding(format!("{} at {:?}: {e}", node.kernel.kind(), node.loc)));

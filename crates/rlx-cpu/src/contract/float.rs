@@ -87,7 +87,11 @@ fn take_last(axes: &mut AxisList, steps: usize) -> Axis {
 }
 
 /// A contraction as products, if its dtypes are those of this file.
-pub fn plan(k: &ContractKernel, p: &ContractPlan, cx: &BindCx<'_>) -> Result<Option<(Product, Option<Direct>)>, BindError> {
+pub fn plan(
+    k: &ContractKernel,
+    p: &ContractPlan,
+    cx: &BindCx<'_>,
+) -> Result<Option<(Product, Option<Direct>)>, BindError> {
     let narrow = |d: DType| Work::of(d) == Some(Work::F32);
     if p.acc != DType::F32 || !narrow(p.lhs.dtype) || !narrow(p.rhs.dtype) {
         return Ok(None);

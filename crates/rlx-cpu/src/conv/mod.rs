@@ -79,9 +79,7 @@ pub fn plan(k: &ConvKernel, code: &Code, cx: &BindCx<'_>) -> Result<ConvPlan, Bi
     let out = space(&[batch, out_channels], &out_spatial);
     let channels_first: Sizes = (0..out.len()).collect();
     let channels_last: Sizes = std::iter::once(0).chain(2..out.len()).chain([1]).collect();
-    let program = |order: &[usize], rows| {
-        epilogue::plan(&k.epilogue, code, &out, order, rows, cx).map(Finish::Program)
-    };
+    let program = |order: &[usize], rows| epilogue::plan(&k.epilogue, code, &out, order, rows, cx).map(Finish::Program);
     let mut plan = ConvPlan {
         transposed: k.transposed,
         batch,
