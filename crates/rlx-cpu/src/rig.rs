@@ -75,6 +75,10 @@ impl Rig {
         (0..n).map(|i| unsafe { io::read_f64(b.dtype, base, i) }).collect()
     }
 
+    pub fn set(&mut self, buffer: BufId, bytes: &[u8]) {
+        self.memory[buffer.index()].as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
+    }
+
     pub fn bytes(&self, buffer: BufId) -> Vec<u8> {
         self.memory[buffer.index()].as_slice().to_vec()
     }

@@ -8,7 +8,7 @@ use super::ContractPlan;
 use super::operand::{Axes, Operand, Panels, panels};
 use crate::buffers::{BindCx, BindError, BoundAccess, Ptr, RunCx, Sizes, Strides};
 use crate::epilogue::Finish;
-use crate::epilogue::direct::{Direct, Matrix};
+use crate::epilogue::direct::{self, Direct, Matrix};
 use crate::epilogue::menu::Menu;
 use crate::epilogue::tile::OnBlocks;
 use crate::gemm::{self, BOperand, GemmArgs, Strided, gemm_tasks};
@@ -105,9 +105,8 @@ pub fn plan(
             walks.push(cx.access(a, &space)?);
         }
     }
-    // A product writes its result before it reads what is added.
-    let in_place = walks.iter().skip(1).any(|w| w.buffer == walks[0].buffer);
-    let possible = menu.is_some() && !in_place && walks.iter().all(|w| w.dtype == DType::F32);
+    let in_place = direct::in_place(&walks);
+    let possible = menu.is_some() && in_place.is_some() && walks.iter().all(|w| w.dtype == DType::F32);
 
     // Axes of the output with all steps.
     let step = |w: &BoundAccess, i: usize| w.strides.get(i).copied().unwrap_or(0);
@@ -161,7 +160,7 @@ pub fn plan(
             chosen = Some(direct);
         }
     }
-    let direct = chosen.is_some();
+    let is_direct = chosen.is_some();
     let (outer, inner_m, inner_n) = chosen.unwrap_or(by_blocks);
 
     // Where an operand is gathered, its inner axes are all those that make up the inner rows or columns.
@@ -218,7 +217,9 @@ pub fn plan(
         row: inner_m.steps[WALKS + w],
         col: inner_n.steps[WALKS + w],
     };
-    let direct = menu.filter(|_| direct).and_then(|menu| Direct::new(menu, (0..walks.len()).map(matrix)));
+    let direct = menu
+        .filter(|_| is_direct)
+        .and_then(|menu| Direct::new(menu, (0..walks.len()).map(matrix), in_place == Some(true)));
     let product = Product {
         m: inner_m.size,
         n: inner_n.size,

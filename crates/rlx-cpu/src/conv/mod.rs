@@ -14,7 +14,7 @@ mod product;
 mod tests;
 
 use crate::buffers::{BindCx, BindError, BoundAccess, RunCx, Sizes, Strides};
-use crate::epilogue::direct::{Direct, Matrix};
+use crate::epilogue::direct::{self, Direct, Matrix};
 use crate::epilogue::menu::Menu;
 use crate::epilogue::{self, Finish};
 use crate::space::Space;
@@ -102,13 +102,14 @@ pub fn plan(k: &ConvKernel, code: &Code, cx: &BindCx<'_>) -> Result<ConvPlan, Bi
     if out.contains(&0) {
         plan.how = How::Nothing;
     } else if k.acc == DType::F32 && narrow(plan.input.dtype) && narrow(plan.weight.dtype) {
-        let direct = direct(k, &out, cx)?;
+        let direct = matrices(k, &out, cx)?;
         let last;
         let usable;
         if let Some(d) = depthwise::plan(&plan) {
             last = d.last;
-            // A row of channels, or of points, is written as one.
-            usable = direct.as_ref().is_some_and(|m| if last { m.steps().1 == 1 } else { m.steps().0 == 1 });
+            // A row of channels, or of points, is written as one, before what is added is read.
+            let fits = |m: &Direct| !m.in_place() && if last { m.steps().1 == 1 } else { m.steps().0 == 1 };
+            usable = direct.as_ref().is_some_and(fits);
             plan.how = How::Depthwise(Box::new(d));
         } else {
             let p = product::plan(&plan);
@@ -127,17 +128,16 @@ pub fn plan(k: &ConvKernel, code: &Code, cx: &BindCx<'_>) -> Result<ConvPlan, Bi
 }
 
 /// The result as matrices of points by channels, one for each image, if the epilogue is on the menu.
-fn direct(k: &ConvKernel, out: &[usize], cx: &BindCx<'_>) -> Result<Option<Direct>, BindError> {
+fn matrices(k: &ConvKernel, out: &[usize], cx: &BindCx<'_>) -> Result<Option<Direct>, BindError> {
     let Some(menu) = Menu::of(&k.epilogue) else { return Ok(None) };
     let mut walks: Vec<BoundAccess> = Vec::new();
     for a in k.epilogue.writes.iter().chain(menu.reads().filter_map(|r| k.epilogue.reads.get(r as usize))) {
         walks.push(cx.access(a, out)?);
     }
-    // The result is written before what is added is read.
-    let in_place = walks.iter().skip(1).any(|w| w.buffer == walks[0].buffer);
+    let Some(in_place) = direct::in_place(&walks) else { return Ok(None) };
     let points: Vec<&[i64]> = walks.iter().map(|w| w.strides.get(2..).unwrap_or(&[])).collect();
     let points = Space::in_order(&out[2..], &points);
-    if in_place || points.sizes.len() != 1 || walks.iter().any(|w| w.dtype != DType::F32) {
+    if points.sizes.len() != 1 || walks.iter().any(|w| w.dtype != DType::F32) {
         return Ok(None);
     }
     let matrix = |(i, w): (usize, &BoundAccess)| Matrix {
@@ -147,7 +147,7 @@ fn direct(k: &ConvKernel, out: &[usize], cx: &BindCx<'_>) -> Result<Option<Direc
         row: points.walks.get(i).and_then(|s| s.first()).copied().unwrap_or(0),
         col: w.strides.get(1).copied().unwrap_or(0),
     };
-    Ok(Direct::new(menu, walks.iter().enumerate().map(matrix)))
+    Ok(Direct::new(menu, walks.iter().enumerate().map(matrix), in_place))
 }
 
 /// Runs a convolution.

@@ -1,7 +1,7 @@
 //! Results that an f32 product writes itself: an epilogue of the menu whose walks are matrices.
 
 use super::menu::Menu;
-use crate::buffers::{Buffers, Strides};
+use crate::buffers::{BoundAccess, Buffers, Strides};
 use crate::gemm::{self, GemmArgs, Strided};
 use crate::space::position;
 
@@ -37,16 +37,36 @@ pub struct Direct {
     write: Matrix,
     bias: Option<Matrix>,
     residual: Option<Matrix>,
+    in_place: bool,
+}
+
+/// Whether one of the reads, which follow the write, walks the very elements that are written; `None` where one walks
+/// others of the same buffer.
+pub fn in_place(walks: &[BoundAccess]) -> Option<bool> {
+    let (write, reads) = walks.split_first()?;
+    let mut found = false;
+    for r in reads.iter().filter(|r| r.buffer == write.buffer) {
+        if r.offset != write.offset || r.strides != write.strides {
+            return None;
+        }
+        found = true;
+    }
+    Some(found)
 }
 
 impl Direct {
-    /// From the matrices of the write, then of the menu's reads.
-    pub fn new(menu: Menu, matrices: impl IntoIterator<Item = Matrix>) -> Option<Direct> {
+    /// From the matrices of the write, then of the menu's reads; `in_place` is what [`in_place`] says of their walks.
+    pub fn new(menu: Menu, matrices: impl IntoIterator<Item = Matrix>, in_place: bool) -> Option<Direct> {
         let mut matrices = matrices.into_iter();
         let write = matrices.next()?;
         let bias = menu.bias.and_then(|_| matrices.next());
         let residual = menu.residual.and_then(|_| matrices.next());
-        Some(Direct { menu, write, bias, residual })
+        Some(Direct { menu, write, bias, residual, in_place })
+    }
+
+    /// Whether what is added lies where the result goes.
+    pub fn in_place(&self) -> bool {
+        self.in_place
     }
 
     /// From one row of the result to the next, and from one column to the next.
@@ -70,6 +90,7 @@ impl Direct {
             residual: self.residual.as_ref().map(place),
             residual_last: self.menu.residual_last,
             activation: self.menu.activation,
+            in_place: self.in_place,
             hook: None,
         };
         (place(&self.write), menu)

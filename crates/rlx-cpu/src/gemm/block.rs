@@ -9,7 +9,7 @@
 //!       the epilogue's hook
 //! ```
 
-use super::epilogue::{ApplyMenu, OutputBlock};
+use super::epilogue::{ApplyMenu, Lines, OutputBlock};
 use super::microkernel::{self, Tile, panels_at_once};
 use super::pack::{PackPanels, PackTiles, panel_width, row_tile};
 use super::stream::{SUMS, Stream};
@@ -57,12 +57,17 @@ impl Plan {
             b_cols,
             a_len: (rows * args.k).next_multiple_of(ALIGN),
             b_len: (b_cols * args.k).next_multiple_of(ALIGN),
-            c_len: if args.c.is_null() { (rows * block_cols).next_multiple_of(ALIGN) } else { 0 },
+            c_len: if in_scratch(args) { (rows * block_cols).next_multiple_of(ALIGN) } else { 0 },
         }
     }
     fn len(&self) -> usize {
         self.a_len + self.b_len + self.c_len + ALIGN
     }
+}
+
+/// Whether sums are kept in scratch: there is no C, or it holds what is still to be added.
+fn in_scratch(args: &GemmArgs<'_>) -> bool {
+    args.c.is_null() || (args.epilogue.in_place && args.k > k_block(args.k).max(1))
 }
 
 /// See [`GemmArgs::scratch_len`]: enough for the whole of C and for any part of it.
@@ -72,7 +77,7 @@ pub(super) fn scratch_len(isa: Isa, args: &GemmArgs<'_>) -> usize {
     let k = args.k.max(1);
     let rows = (ROWS.min(A_LIMIT / k).max(1) + 6).min(args.m);
     let whole = Plan::new(nr, args, args.m, args.n);
-    let c_len = if args.c.is_null() { rows * COLS.next_multiple_of(nr).min(args.n) } else { 0 };
+    let c_len = if in_scratch(args) { rows * COLS.next_multiple_of(nr).min(args.n) } else { 0 };
     (rows * args.k).next_multiple_of(ALIGN) + whole.b_len + c_len.next_multiple_of(ALIGN) + ALIGN
 }
 
@@ -206,7 +211,9 @@ impl Block<'_> {
     /// B, where it is better read in place than packed.
     fn direct_b(&self) -> Option<Strided> {
         match self.args.b {
-            BOperand::Strided(b) if b.col == 1 && self.rows.len() <= DIRECT_ROWS && self.args.c_col == 1 => Some(b),
+            BOperand::Strided(b) if b.col == 1 && self.rows.len() <= DIRECT_ROWS && self.args.c_col == 1 => {
+                (!self.args.epilogue.in_place).then_some(b)
+            }
             _ => None,
         }
     }
@@ -251,8 +258,8 @@ impl Block<'_> {
                     col: cols.start,
                     rows: rows.len(),
                     cols: cols.len(),
-                    c: out.data,
-                    c_row: out.row,
+                    from: Lines { data: out.data, row: out.row },
+                    to: Lines { data: out.data, row: out.row },
                 });
             }
             self.hook(rows.clone(), cols, out);
@@ -333,36 +340,56 @@ impl Block<'_> {
                         add: k0 > 0 || args.accumulate,
                     };
                     let menu = last && !args.epilogue.is_identity();
-                    let mut apply = ApplyMenu {
+                    let here = Lines { data: to.data, row: to.row };
+                    let apply = ApplyMenu {
                         epilogue: &args.epilogue,
                         row: rows.start + tile_rows.start,
                         col: c,
                         rows: tile_rows.len(),
                         cols: width,
-                        c: to.data,
-                        c_row: to.row,
+                        from: here,
+                        to: here,
                     };
+                    // Sums of the blocks of K before, and this one's where the menu still reads C.
+                    let sums = Out {
+                        data: self.c.wrapping_add(tile_rows.start * cols.len() + (c - cols.start)),
+                        row: cols.len() as isize,
+                        col: 1,
+                    };
+                    let kept = args.epilogue.in_place && !last;
                     // SAFETY: the tile lies within the packed operands and C; an edge goes through a buffer.
                     unsafe {
-                        if to.col == 1 && width == group * nr {
+                        if to.col == 1 && width == group * nr && !args.epilogue.in_place {
                             microkernel::run(s, tile_rows.len(), group, tile);
                             if menu {
                                 s.vectorize(apply);
                             }
+                        } else if width == group * nr && kept {
+                            let tile = Tile { c: sums.data, c_row: sums.row, ..tile };
+                            microkernel::run(s, tile_rows.len(), group, tile);
                         } else {
                             let mut buffer = [0.0f32; MAX_TILE_ROWS * MAX_TILE_VECTORS * MAX_W];
                             let data = buffer.as_mut_ptr();
-                            let edge = Tile { c: data, c_row: nr as isize, add: false, ..tile };
-                            microkernel::run(s, tile_rows.len(), 1, edge);
+                            let wide = group * nr;
+                            let edge = Tile { c: data, c_row: wide as isize, add: false, ..tile };
+                            microkernel::run(s, tile_rows.len(), group, edge);
+                            let (before, after) = match (args.epilogue.in_place, last) {
+                                (false, _) => (to, to),
+                                (true, false) => (sums, sums),
+                                (true, true) => (sums, to),
+                            };
                             if tile.add {
-                                each(tile_rows.len(), width, |r, j| *data.add(r * nr + j) += *to.at(r, j));
+                                each(tile_rows.len(), width, |r, j| *data.add(r * wide + j) += *before.at(r, j));
+                            }
+                            let from = Lines { data, row: wide as isize };
+                            if menu && after.col == 1 {
+                                s.vectorize(ApplyMenu { from, ..apply });
+                                continue;
                             }
                             if menu {
-                                apply.c = data;
-                                apply.c_row = nr as isize;
-                                s.vectorize(apply);
+                                s.vectorize(ApplyMenu { from, to: from, ..apply });
                             }
-                            each(tile_rows.len(), width, |r, j| *to.at(r, j) = *data.add(r * nr + j));
+                            each(tile_rows.len(), width, |r, j| *after.at(r, j) = *data.add(r * wide + j));
                         }
                     }
                 }

@@ -52,6 +52,8 @@ pub struct Epilogue<'a> {
     pub residual_last: bool,
     /// The function on each element.
     pub activation: Activation,
+    /// Bias or residual is C itself, as it was: products are then kept elsewhere until C is written.
+    pub in_place: bool,
     /// Sees every finished block once.
     pub hook: Option<&'a dyn TileEpilogue>,
 }
@@ -93,11 +95,21 @@ impl Epilogue<'_> {
 /// `c` holds `rows` by `cols` elements at a row stride of `c_row`, and the menu's operands cover them.
 pub unsafe fn apply_menu(isa: Isa, epilogue: &Epilogue<'_>, c: *mut f32, c_row: isize, rows: usize, cols: usize) {
     if !epilogue.is_identity() {
-        dispatch(isa, ApplyMenu { epilogue, row: 0, col: 0, rows, cols, c, c_row });
+        let at = Lines { data: c, row: c_row };
+        dispatch(isa, ApplyMenu { epilogue, row: 0, col: 0, rows, cols, from: at, to: at });
     }
 }
 
-/// The menu on one tile with unit column stride.
+/// Rows with unit column stride.
+#[derive(Clone, Copy)]
+pub(super) struct Lines {
+    /// The first element.
+    pub data: *mut f32,
+    /// Elements from one row to the next.
+    pub row: isize,
+}
+
+/// The menu on one tile, in one pass.
 pub(super) struct ApplyMenu<'a> {
     pub epilogue: &'a Epilogue<'a>,
     /// First row and column of the tile in C.
@@ -105,8 +117,10 @@ pub(super) struct ApplyMenu<'a> {
     pub col: usize,
     pub rows: usize,
     pub cols: usize,
-    pub c: *mut f32,
-    pub c_row: isize,
+    /// Where the product is.
+    pub from: Lines,
+    /// Where the result goes: the same place, or another.
+    pub to: Lines,
 }
 
 impl Kernel for ApplyMenu<'_> {
@@ -114,134 +128,85 @@ impl Kernel for ApplyMenu<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let e = self.epilogue;
-        if let Some(by) = e.scale {
-            self.each(s, Scale { by });
-        }
-        if let Some(bias) = e.bias {
-            self.add(s, bias);
-        }
-        if let (Some(residual), false) = (e.residual, e.residual_last) {
-            self.add(s, residual);
-        }
-        match e.activation {
-            Activation::None => {}
-            Activation::Relu => self.each(s, Relu {}),
-            Activation::Gelu => self.each(s, Gelu {}),
-            Activation::GeluTanh => self.each(s, GeluTanh {}),
-            Activation::Silu => self.each(s, Silu {}),
-            Activation::Sigmoid => self.each(s, Sigmoid {}),
-            Activation::Tanh => self.each(s, Tanh {}),
-            Activation::HardSwish => self.each(s, HardSwish {}),
-            Activation::Clip { lo, hi } => self.each(s, Clip { lo, hi }),
-        }
-        if let (Some(residual), true) = (e.residual, e.residual_last) {
-            self.add(s, residual);
-        }
-    }
-}
-
-/// A step of the menu on one vector: `n` lanes from row `r` and column `c` of C on. A trait and not a closure, because
-/// only a function can be `#[inline(always)]`, which the level's features ask for.
-trait Step {
-    /// # Safety
-    /// The lanes lie within C.
-    unsafe fn apply<S: Simd>(&self, s: S, r: usize, c: usize, n: usize, v: S::F) -> S::F;
-}
-
-macro_rules! steps {
-    ($($name:ident { $($field:ident: $type:ty),* } = |$s:ident, $v:ident| $body:expr;)*) => {
-        $(
-            struct $name { $($field: $type),* }
-            impl Step for $name {
-                #[inline(always)]
-                unsafe fn apply<S: Simd>(&self, $s: S, _: usize, _: usize, _: usize, $v: S::F) -> S::F {
-                    let $name { $($field),* } = *self;
-                    $body
-                }
-            }
-        )*
-    };
-}
-
-steps! {
-    Scale { by: f32 } = |s, v| s.mul(v, s.splat(by));
-    Relu {} = |s, v| math::relu(s, v);
-    Gelu {} = |s, v| math::gelu(s, v);
-    GeluTanh {} = |s, v| math::gelu_tanh(s, v);
-    Silu {} = |s, v| math::silu(s, v);
-    Sigmoid {} = |s, v| math::sigmoid(s, v);
-    Tanh {} = |s, v| math::tanh(s, v);
-    HardSwish {} = |s, v| math::hard_swish(s, v);
-    Clip { lo: f32, hi: f32 } = |s, v| s.min_fast(s.splat(hi), s.max_fast(s.splat(lo), v));
-}
-
-/// Adds a matrix that is constant along rows.
-struct AddColumn(Strided);
-impl Step for AddColumn {
-    #[inline(always)]
-    unsafe fn apply<S: Simd>(&self, s: S, r: usize, _: usize, _: usize, v: S::F) -> S::F {
-        // SAFETY: row r lies within C, whose shape the matrix covers.
-        s.add(v, s.splat(unsafe { *self.0.at(r, 0) }))
-    }
-}
-
-/// Adds a matrix with unit column stride.
-struct AddRows(Strided);
-impl Step for AddRows {
-    #[inline(always)]
-    unsafe fn apply<S: Simd>(&self, s: S, r: usize, c: usize, n: usize, v: S::F) -> S::F {
-        let p = self.0.at(r, c);
-        // SAFETY: n lanes from (r, c) on lie within C, whose shape the matrix covers.
-        let x = unsafe { if n == S::W { s.load(p) } else { s.load_partial(p, n) } };
-        s.add(v, x)
-    }
-}
-
-/// Adds any matrix.
-struct AddAny(Strided);
-impl Step for AddAny {
-    #[inline(always)]
-    unsafe fn apply<S: Simd>(&self, s: S, r: usize, c: usize, n: usize, v: S::F) -> S::F {
-        let mut lanes = [0.0f32; MAX_W];
-        for (i, lane) in lanes.iter_mut().enumerate().take(n) {
-            // SAFETY: n lanes from (r, c) on lie within C, whose shape the matrix covers.
-            *lane = unsafe { *self.0.at(r, c + i) };
-        }
-        // SAFETY: the array has MAX_W ≥ W elements.
-        s.add(v, unsafe { s.load(lanes.as_ptr()) })
-    }
-}
-
-impl ApplyMenu<'_> {
-    #[inline(always)]
-    fn add<S: Simd>(&self, s: S, m: Strided) {
-        match m.col {
-            0 => self.each(s, AddColumn(m)),
-            1 => self.each(s, AddRows(m)),
-            _ => self.each(s, AddAny(m)),
-        }
-    }
-
-    /// Runs a step over the vectors of the tile.
-    #[inline(always)]
-    fn each<S: Simd>(&self, s: S, step: impl Step) {
         for r in 0..self.rows {
             // SAFETY: r and j stay within the tile, which the maker of this kernel answers for.
             unsafe {
-                let row = self.c.offset(r as isize * self.c_row);
+                let from = self.from.data.offset(r as isize * self.from.row);
+                let to = self.to.data.offset(r as isize * self.to.row);
                 let mut j = 0;
                 while j + S::W <= self.cols {
-                    let p = row.add(j);
-                    s.store(p, step.apply(s, self.row + r, self.col + j, S::W, s.load(p)));
+                    let v = self.steps(s, self.row + r, self.col + j, S::W, s.load(from.add(j)));
+                    s.store(to.add(j), v);
                     j += S::W;
                 }
                 let rest = self.cols - j;
                 if rest > 0 {
-                    let p = row.add(j);
-                    let v = s.load_partial(p, rest);
-                    s.store_partial(p, step.apply(s, self.row + r, self.col + j, rest, v), rest);
+                    let v = s.load_partial(from.add(j), rest);
+                    let v = self.steps(s, self.row + r, self.col + j, rest, v);
+                    s.store_partial(to.add(j), v, rest);
                 }
+            }
+        }
+    }
+}
+
+impl ApplyMenu<'_> {
+    /// All steps on one vector: `n` lanes from row `r` and column `c` of C on.
+    ///
+    /// # Safety
+    /// The lanes lie within C.
+    #[inline(always)]
+    unsafe fn steps<S: Simd>(&self, s: S, r: usize, c: usize, n: usize, mut v: S::F) -> S::F {
+        let e = self.epilogue;
+        // SAFETY: the caller's promise; the menu's operands cover C.
+        unsafe {
+            if let Some(by) = e.scale {
+                v = s.mul(v, s.splat(by));
+            }
+            if let Some(bias) = e.bias {
+                v = s.add(v, lanes(s, &bias, r, c, n));
+            }
+            if let (Some(residual), false) = (&e.residual, e.residual_last) {
+                v = s.add(v, lanes(s, residual, r, c, n));
+            }
+            v = match e.activation {
+                Activation::None => v,
+                Activation::Relu => math::relu(s, v),
+                Activation::Gelu => math::gelu(s, v),
+                Activation::GeluTanh => math::gelu_tanh(s, v),
+                Activation::Silu => math::silu(s, v),
+                Activation::Sigmoid => math::sigmoid(s, v),
+                Activation::Tanh => math::tanh(s, v),
+                Activation::HardSwish => math::hard_swish(s, v),
+                Activation::Clip { lo, hi } => s.min_fast(s.splat(hi), s.max_fast(s.splat(lo), v)),
+            };
+            if let (Some(residual), true) = (&e.residual, e.residual_last) {
+                v = s.add(v, lanes(s, residual, r, c, n));
+            }
+        }
+        v
+    }
+}
+
+/// `n` lanes of a matrix from row `r` and column `c` on.
+///
+/// # Safety
+/// They lie within the matrix.
+#[inline(always)]
+unsafe fn lanes<S: Simd>(s: S, m: &Strided, r: usize, c: usize, n: usize) -> S::F {
+    let p = m.at(r, c);
+    // SAFETY: the caller's promise; the array has MAX_W ≥ W elements.
+    unsafe {
+        match m.col {
+            0 => s.splat(*p),
+            1 if n == S::W => s.load(p),
+            1 => s.load_partial(p, n),
+            _ => {
+                let mut lanes = [0.0f32; MAX_W];
+                for (i, lane) in lanes.iter_mut().enumerate().take(n) {
+                    *lane = *m.at(r, c + i);
+                }
+                s.load(lanes.as_ptr())
             }
         }
     }

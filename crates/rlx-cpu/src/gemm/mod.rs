@@ -60,7 +60,8 @@ pub enum BOperand {
 ///
 /// # Safety of use
 /// [`gemm`] and [`gemm_task`] require: every element of A, B, C and of the epilogue's operands that the shapes reach
-/// is valid; C overlaps nothing else that is read (for `C += …` use `accumulate`), and no two of its elements coincide.
+/// is valid; C overlaps nothing else that is read (for `C += …` use `accumulate`; bias or residual may be C itself if the
+/// epilogue says so), and no two of its elements coincide.
 #[derive(Clone, Copy)]
 pub struct GemmArgs<'a> {
     /// Rows of A and C.
