@@ -104,7 +104,9 @@ impl Cut {
         }
         let step = step.min(n.max(1));
         let along = n.div_ceil(step);
-        let count = sizes.get(..axis).unwrap_or(&[]).iter().product::<usize>() * along;
+        // A space without points has no blocks, even where only an axis within the blocks is empty.
+        let outer = if inner == 0 { 0 } else { sizes.get(..axis).unwrap_or(&[]).iter().product() };
+        let count = outer * along;
         Cut { axis, step, inner, along, count }
     }
 
@@ -221,7 +223,18 @@ mod tests {
 
     #[test]
     fn blocks_cover_every_point_once() {
-        for sizes in [&[7usize][..], &[1000], &[513, 3], &[5, 100, 9], &[2, 3, 700], &[40, 16], &[0, 4], &[3, 0]] {
+        for sizes in [
+            &[7usize][..],
+            &[1000],
+            &[513, 3],
+            &[5, 100, 9],
+            &[2, 3, 700],
+            &[40, 16],
+            &[0, 4],
+            &[3, 0],
+            &[4, 0, 2],
+            &[600, 0, 9],
+        ] {
             let strides: Vec<i64> = (0..sizes.len()).map(|a| sizes[a + 1..].iter().product::<usize>() as i64).collect();
             let cut = Cut::new(sizes, 512);
             let mut seen = vec![0u8; sizes.iter().product()];
@@ -229,7 +242,7 @@ mod tests {
             for b in 0..cut.count {
                 assert_eq!(at.index, Blocks::at(sizes, &cut, b).index);
                 let n = at.count(sizes, &cut) * cut.inner;
-                assert!(n <= 512);
+                assert!(0 < n && n <= 512);
                 let start = at.position(0, &strides) as usize;
                 seen[start..start + n].iter_mut().for_each(|s| *s += 1);
                 at.advance(sizes, &cut);

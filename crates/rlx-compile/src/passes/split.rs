@@ -82,7 +82,14 @@ fn prepare_graph(g: &Graph, plan: &Plan, names: &[String]) -> Result<Graph, IrEr
     let mut out = Graph::new(PREPARE);
     *out.bounds_mut() = g.bounds().clone();
     let mut map: Vec<Option<ValueId>> = vec![None; g.num_values()];
-    for p in g.params().iter().filter(|p| plan.leaves.contains(&p.value)) {
+    // Parameters that are not read are there for their shapes.
+    let symbols = plan.symbols_of_prepare(g);
+    let read = |v: &ValueId| {
+        let mut own = BTreeSet::new();
+        g.ty(*v).collect_symbols(&mut own);
+        plan.leaves.contains(v) || !own.is_disjoint(&symbols)
+    };
+    for p in g.params().iter().filter(|p| read(&p.value)) {
         map[p.value.index()] = Some(out.add_param(&p.name, g.ty(p.value).clone(), p.default.clone())?);
     }
     let mut b = Builder::from_graph(out);
@@ -164,6 +171,16 @@ impl Plan {
         plan.prepared.reverse();
         plan
     }
+
+    /// Symbols that the sizes of prepare are made of.
+    fn symbols_of_prepare(&self, g: &Graph) -> BTreeSet<Symbol> {
+        let mut symbols = BTreeSet::new();
+        self.leaves.iter().for_each(|&v| g.ty(v).collect_symbols(&mut symbols));
+        for id in g.node_ids().filter(|id| self.in_prepare[id.index()]) {
+            regions::collect_symbols(g, g.node(id), &mut symbols);
+        }
+        symbols
+    }
 }
 
 /// For each node that `may` move, whether its results depend on parameters, the `given` inputs and literals only, sizes
@@ -178,7 +195,14 @@ pub(super) fn invariants(g: &Graph, given: &[bool], may: &dyn Fn(&Node) -> bool)
         })
         .collect();
     let mut symbols = BTreeSet::new();
-    g.value_ids().filter(|v| values[v.index()]).for_each(|v| g.ty(v).collect_symbols(&mut symbols));
+    for v in g.value_ids().filter(|v| values[v.index()]) {
+        match (g.value(v).def, g.tensor_type(v)) {
+            // A symbol within an expression may have no solution from parameters alone.
+            (Def::Param(_), Some(t)) => symbols.extend(t.shape.iter().filter_map(Dim::as_symbol).cloned()),
+            // The surrounding graph knows the sizes of what it passes.
+            _ => g.ty(v).collect_symbols(&mut symbols),
+        }
+    }
     let mut nodes = Vec::with_capacity(g.nodes().len());
     for node in g.nodes() {
         let is =
@@ -198,6 +222,7 @@ fn pure(node: &Node) -> bool {
 fn within(g: &Graph, node: &Node, symbols: &BTreeSet<Symbol>) -> bool {
     let mut used = BTreeSet::new();
     regions::collect_symbols(g, node, &mut used);
+    node.operands.iter().for_each(|&v| g.ty(v).collect_symbols(&mut used));
     used.is_subset(symbols)
 }
 

@@ -117,12 +117,13 @@ impl Lanes<'_> {
     /// # Safety
     /// `n` is at most a block (all of these).
     unsafe fn start(&mut self, v: u32, kind: ReduceKind, n: usize) {
-        let work = self.row.code.steps[v as usize].work;
+        let step = &self.row.code.steps[v as usize];
+        let (work, neutral) = (step.work, reduce::neutral(kind, step.work, step.dtype));
         let y = self.machine.unplace(v);
         for i in 0..n {
             // SAFETY: the slot and the totals hold a block.
             unsafe {
-                reduce::write(work, reduce::neutral(kind, work), y.add(i * work.size()));
+                reduce::write(work, neutral, y.add(i * work.size()));
                 *self.total(v).add(i) = 0.0;
             }
         }

@@ -266,7 +266,7 @@ fn neutral(row: &RowCode, pass: &Pass) -> SmallVec<[Total; 4]> {
     let of = |&v: &u32| {
         let step = &row.code.steps[v as usize];
         match step.what {
-            What::Reduce(kind) => reduce::neutral(kind, step.work),
+            What::Reduce(kind) => reduce::neutral(kind, step.work, step.dtype),
             _ => Total::F(0.0),
         }
     };
@@ -319,8 +319,9 @@ unsafe fn split_row(plan: &RowPlan, row: &RowCode, run: &RunCx<'_>, index: usize
                         });
                     });
                     for (i, &v) in pass.reduces.iter().enumerate() {
-                        let What::Reduce(kind) = row.code.steps[v as usize].what else { continue };
-                        let start = reduce::neutral(kind, row.code.steps[v as usize].work);
+                        let step = &row.code.steps[v as usize];
+                        let What::Reduce(kind) = step.what else { continue };
+                        let start = reduce::neutral(kind, step.work, step.dtype);
                         let total = (0..blocks).fold(start, |sum, block| {
                             reduce::combine(kind, sum, *totals.get().cast::<Total>().add(block * most + i))
                         });

@@ -79,8 +79,9 @@ pub fn compile(k: &RowKernel, lir: &Lir) -> Result<RowCode, String> {
     }
     let live = |i: usize| code.steps[i].live;
     let last = (0..n).filter(|&i| live(i)).map(|i| stage[i]).max().unwrap_or(0);
-    let element_results: Vec<usize> =
-        (0..code.results.len()).filter(|&r| scopes[code.results[r] as usize] == Scope::Element).collect();
+    // The walk of a write says whether it goes along the row. Where a size is 0 for good the scopes do not: all strides are 0 then.
+    let along = |r: &usize| k.writes.get(*r).is_some_and(|w| w.strides.len() > k.outer.len());
+    let element_results: Vec<usize> = (0..code.results.len()).filter(along).collect();
     let row_value = |i: usize| scopes[i] == Scope::Row && !matches!(code.steps[i].what, What::Reduce(_));
     let at_stage = |s: usize| (0..n).filter(|&i| live(i) && row_value(i) && stage[i] == s).map(|i| i as u32).collect();
     let mut passes = Vec::new();

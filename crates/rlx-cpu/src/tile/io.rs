@@ -23,6 +23,7 @@ fn rows(block: Block<'_>, start: i64, mut f: impl FnMut(i64, usize)) {
     let inner = block.sizes.last().copied().unwrap_or(1);
     match sizes {
         [] => f(start, 0),
+        _ if sizes.contains(&0) => {}
         [n] => {
             for i in 0..*n {
                 f(start + i as i64 * strides[0], i * inner);

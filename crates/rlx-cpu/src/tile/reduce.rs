@@ -5,6 +5,7 @@
 //! (f64 for f32 sums).
 
 use super::Work;
+use rlx_ir::DType;
 use rlx_ir::ops::reduction::ReduceKind;
 
 use crate::simd::{Isa, Kernel, Simd, dispatch};
@@ -53,8 +54,8 @@ fn max_f64(a: f64, b: f64) -> f64 {
     -min_f64(-a, -b)
 }
 
-/// The neutral element.
-pub fn neutral(kind: ReduceKind, work: Work) -> Total {
+/// The neutral element of a dtype that is computed in a working type: integers narrower than theirs have narrower extremes.
+pub fn neutral(kind: ReduceKind, work: Work, dtype: DType) -> Total {
     use ReduceKind as K;
     match work {
         Work::F32 | Work::F64 => Total::F(match kind {
@@ -69,28 +70,7 @@ pub fn neutral(kind: ReduceKind, work: Work) -> Total {
             K::Prod | K::All => 1,
             K::Min => u64::MAX,
         }),
-        _ => {
-            let (low, high) = range(work);
-            Total::I(match kind {
-                K::Sum | K::Any => 0,
-                K::Prod | K::All => 1,
-                K::Min => high,
-                K::Max => low,
-            })
-        }
-    }
-}
-
-fn range(work: Work) -> (i64, i64) {
-    match work {
-        Work::I8 => (i64::from(i8::MIN), i64::from(i8::MAX)),
-        Work::I16 => (i64::from(i16::MIN), i64::from(i16::MAX)),
-        Work::I32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
-        Work::U8 => (0, i64::from(u8::MAX)),
-        Work::U16 => (0, i64::from(u16::MAX)),
-        Work::U32 => (0, i64::from(u32::MAX)),
-        Work::Bool => (0, 1),
-        _ => (i64::MIN, i64::MAX),
+        _ => Total::I(kind.neutral_int(dtype) as i64),
     }
 }
 
@@ -220,12 +200,12 @@ pub unsafe fn block(isa: Isa, kind: ReduceKind, work: Work, x: *const u8, n: usi
         Work::F64 => {
             // SAFETY: the caller's promise.
             let x = unsafe { std::slice::from_raw_parts(x.cast::<f64>(), n) };
-            x.iter().fold(neutral(kind, work), |a, &b| combine(kind, a, Total::F(b)))
+            x.iter().fold(neutral(kind, work, DType::F64), |a, &b| combine(kind, a, Total::F(b)))
         }
         Work::Complex => {
             // SAFETY: the caller's promise.
             let x = unsafe { std::slice::from_raw_parts(x.cast::<[f64; 2]>(), n) };
-            x.iter().fold(neutral(kind, work), |a, &b| combine(kind, a, Total::C(b)))
+            x.iter().fold(neutral(kind, work, DType::C128), |a, &b| combine(kind, a, Total::C(b)))
         }
         Work::I8 => fold_int!(i8, I, i64, x, n, kind),
         Work::I16 => fold_int!(i16, I, i64, x, n, kind),

@@ -24,8 +24,10 @@ use proptest::prelude::{Strategy, any};
 use crate::dtype::DType;
 use crate::error::IrError;
 use crate::eval::EvalInputs;
-use crate::graph::{Def, Graph, Module, ValueId};
-use crate::tensor::Value;
+use crate::graph::{Def, Graph, Loc, Module, ValueId};
+use crate::ops::shape::Constant;
+use crate::tensor::{Tensor, Value};
+use crate::types::Type;
 
 pub use compare::{close, close_all};
 pub use data::{Rng, random_tensor};
@@ -116,6 +118,23 @@ impl RandomGraph {
 
     /// The same with every input made a parameter that has its value as default, so that everything depends on parameters only.
     pub fn inputs_as_params(&self) -> Result<RandomGraph, IrError> {
+        self.with_sources(|g, name, ty, value| g.add_param(name, ty.clone(), value))
+    }
+
+    /// The same with every input and parameter made a constant, so that a folder can compute it all. Its dims must be fixed.
+    pub fn sources_as_constants(&self) -> Result<RandomGraph, IrError> {
+        self.with_sources(|g, name, ty, value| {
+            let value = value.ok_or_else(|| IrError::Eval(format!("`{name}` of type {ty} has no value")))?;
+            let node = g.add_node(Constant { value }.into(), Vec::new(), Vec::new(), Loc::none())?;
+            g.node(node).results.first().copied().ok_or_else(|| IrError::Eval("a constant has no result".into()))
+        })
+    }
+
+    /// The same graph without inputs: `make` says what stands for each input and parameter, given its name, type and value.
+    fn with_sources(
+        &self,
+        mut make: impl FnMut(&mut Graph, &str, &Type, Option<Tensor>) -> Result<ValueId, IrError>,
+    ) -> Result<RandomGraph, IrError> {
         let old = &self.module.main;
         let mut g = Graph::new(old.name());
         *g.bounds_mut() = old.bounds().clone();
@@ -126,12 +145,12 @@ impl RandomGraph {
             let new = match info.def {
                 Def::Input(n) => {
                     let value = self.inputs.inputs.get(n as usize).and_then(Value::as_tensor).cloned();
-                    g.add_param(info.name.as_deref().unwrap_or_default(), info.ty.clone(), value)?
+                    make(&mut g, info.name.as_deref().unwrap_or_default(), &info.ty, value)?
                 }
                 Def::Param(n) => {
                     let p = old.params().get(n as usize);
                     let default = p.and_then(|p| p.default.clone());
-                    g.add_param(p.map_or("", |p| &p.name), info.ty.clone(), default)?
+                    make(&mut g, p.map_or("", |p| &p.name), &info.ty, default)?
                 }
                 Def::State(_) => continue,
                 // Values of one node stand together, in order of nodes.

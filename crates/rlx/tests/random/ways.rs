@@ -1,0 +1,71 @@
+//! The ways of running one graph.
+
+use rlx::compile::run_pass;
+use rlx::ir::eval::evaluate;
+use rlx::ir::op::EvalOptions;
+use rlx::{CompileOptions, Device, Module, Session, Tensor, Value};
+use rlx_ir::testing::{RandomGraph, close};
+
+use crate::tolerance::Tolerance;
+
+/// Errors unless every way of running the graph gives what the evaluator gives.
+pub fn check(g: &RandomGraph) -> Result<(), String> {
+    rlx::ir::verify(&g.module).map_err(|e| format!("generated graph: {e}"))?;
+    let exact = EvalOptions { f64_accumulate: true };
+    let oracle = evaluate(&g.module, &g.inputs, exact).map_err(|e| format!("evaluator: {e}"))?;
+    let tolerance = Tolerance::of(&g.module, &g.inputs)?;
+    let check = |way: &str, got: Result<Vec<Tensor>, String>| {
+        let got = got.map_err(|e| format!("{way}: {e}"))?;
+        agree(&g.module, &oracle.outputs, &got, &tolerance).map_err(|e| format!("{way}: {e}"))
+    };
+    // One thread and arenas filled with a pattern: no kernel may read what none has written.
+    let base = || CompileOptions::new().threads(1).poison(true);
+    let optimised = run(&g.module, g, &base());
+    check("optimised", optimised.clone())?;
+    let threads = run(&g.module, g, &base().threads(2));
+    if threads.map_err(|e| format!("two threads: {e}"))? != optimised? {
+        return Err("two threads: the bits differ from those of one thread".into());
+    }
+    check("unoptimised", run(&g.module, g, &base().unoptimised()))?;
+    check("portable", run(&g.module, g, &base().isa(Some(rlx::driver::Isa::Portable))))?;
+
+    let params = g.inputs_as_params().map_err(|e| format!("inputs as parameters: {e}"))?;
+    check("inputs as parameters", run(&params.module, &params, &base()))?;
+
+    let mut fixed = base();
+    for (symbol, size) in oracle.binding.iter().filter(|(s, _)| g.module.main.input_symbols().contains(*s)) {
+        fixed = fixed.bind_dim(symbol.clone(), size);
+    }
+    check("fixed sizes", run(&g.module, g, &fixed))?;
+    let (module, _) = run_pass("bind-dims", &g.module, None, &fixed).map_err(|e| format!("fixed sizes: {e}"))?;
+    let fixed = RandomGraph { module, ..g.clone() };
+    let constants = fixed.sources_as_constants().map_err(|e| format!("constants: {e}"))?;
+    check("constants", run(&constants.module, &constants, &base()))
+}
+
+/// Runs twice, so that the second run finds its sizes bound and its memory used.
+fn run(module: &Module, g: &RandomGraph, options: &CompileOptions) -> Result<Vec<Tensor>, String> {
+    let session = Session::with_options(Device::Cpu, options.clone()).map_err(|e| e.to_string())?;
+    let program = session.compile_hir(module).map_err(|e| e.to_string())?;
+    let tensors = g.inputs.inputs.iter().filter_map(Value::as_tensor);
+    let names: Vec<String> = program.inputs().iter().map(|p| p.name.to_string()).collect();
+    let inputs: Vec<(&str, &Tensor)> = names.iter().map(String::as_str).zip(tensors).collect();
+    let first = program.run_tensors(&inputs).map_err(|e| e.to_string())?;
+    let second = program.run_tensors(&inputs).map_err(|e| format!("second run: {e}"))?;
+    if first != second {
+        return Err("the second run differs from the first".into());
+    }
+    Ok(first)
+}
+
+fn agree(m: &Module, want: &[Value], got: &[Tensor], tolerance: &Tolerance) -> Result<(), String> {
+    if want.len() != got.len() {
+        return Err(format!("{} outputs, not {}", got.len(), want.len()));
+    }
+    for ((o, want), got) in m.main.outputs().iter().zip(want).zip(got) {
+        let (rtol, atol) = tolerance.get(o.value);
+        close(want, &got.clone().into(), rtol, atol)
+            .map_err(|e| format!("output `{}` (rtol {rtol:.1e}, atol {atol:.1e}): {e}", o.name))?;
+    }
+    Ok(())
+}
