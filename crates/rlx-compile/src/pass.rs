@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rlx_ir::{IrError, Loc, Module};
 
@@ -64,6 +65,13 @@ impl From<IrError> for PassError {
     }
 }
 
+static RUNS: AtomicU64 = AtomicU64::new(0);
+
+/// How many passes this process has run, for tests that show that a compiled program needs no more of them.
+pub fn runs() -> u64 {
+    RUNS.load(Ordering::Relaxed)
+}
+
 /// A pass: from one module to another that means the same.
 pub struct Pass {
     /// Its name.
@@ -91,6 +99,7 @@ pub struct PassCx<'a> {
 impl<'a> PassCx<'a> {
     /// A context for one run of a pass.
     pub fn new(pass: &'static str, options: &'a CompileOptions, claims: Option<&'a Claims>) -> Self {
+        RUNS.fetch_add(1, Ordering::Relaxed);
         PassCx { pass, options, claims, remarks: Remarks::default(), counters: RefCell::default() }
     }
 

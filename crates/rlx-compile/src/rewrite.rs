@@ -2,7 +2,9 @@
 
 use rlx_ir::dim::ConstraintRecord;
 use rlx_ir::graph::Def;
-use rlx_ir::{Builder, Graph, IrError, Module, Node, NodeId, Type, ValueId};
+use rlx_ir::{Builder, Graph, IrError, Module, Node, NodeId, Op, Symbol, Type, ValueId};
+
+use crate::passes::bind_dims::{Substitution, substitute, substitute_constraints, substitute_op};
 
 /// A graph being rebuilt.
 pub struct Rewriter<'a> {
@@ -10,6 +12,8 @@ pub struct Rewriter<'a> {
     /// Builds the new graph.
     pub b: Builder,
     map: Vec<Option<ValueId>>,
+    /// What symbols stand for that nodes of the old graph define and those of the new one do not.
+    gone: Substitution,
 }
 
 impl<'a> Rewriter<'a> {
@@ -45,7 +49,7 @@ impl<'a> Rewriter<'a> {
             };
             map[v.index()] = Some(new);
         }
-        Ok(Rewriter { old, b: Builder::from_graph(g), map })
+        Ok(Rewriter { old, b: Builder::from_graph(g), map, gone: Substitution::new() })
     }
 
     /// The old graph.
@@ -82,7 +86,9 @@ impl<'a> Rewriter<'a> {
     pub fn copy(&mut self, node: &Node) -> Result<(), IrError> {
         let operands = self.operands(node)?;
         let known = |g: &Graph, v: ValueId| (g.ty(v).clone(), g.value(v).elems.clone());
-        if node.operands.iter().zip(&operands).all(|(&o, &n)| known(self.old, o) == known(self.b.graph(), n)) {
+        if self.gone.is_empty()
+            && node.operands.iter().zip(&operands).all(|(&o, &n)| known(self.old, o) == known(self.b.graph(), n))
+        {
             let id = self.b.graph_mut().add_copy(self.old, node, operands);
             let results = self.b.graph().node(id).results.clone();
             return self.replace(node, &results);
@@ -91,11 +97,35 @@ impl<'a> Rewriter<'a> {
     }
 
     /// Copies a node with other nested graphs.
-    pub fn copy_with_regions(&mut self, node: &Node, regions: Vec<Graph>) -> Result<(), IrError> {
+    pub fn copy_with_regions(&mut self, node: &Node, mut regions: Vec<Graph>) -> Result<(), IrError> {
         let operands = self.operands(node)?;
         self.b.set_loc(node.loc.clone());
-        let results = self.b.op_with_regions(node.op.clone(), &operands, regions)?;
+        if !self.gone.is_empty() {
+            regions = regions.iter().map(|r| substitute(r, &self.gone)).collect::<Result<_, _>>()?;
+        }
+        self.control(node, substitute_op(&node.op, &self.gone), &operands, regions)
+    }
+
+    /// Appends what an old node has become, which may define other symbols where more is known now than when it was made.
+    pub fn control(&mut self, node: &Node, op: Op, operands: &[ValueId], regions: Vec<Graph>) -> Result<(), IrError> {
+        let results = self.b.control_again(op, operands, regions)?;
+        let defines = node.op.def().defines();
+        if !defines.is_empty() {
+            for (&old, &new) in node.results.iter().zip(&results) {
+                resolve(self.old.ty(old), self.b.graph().ty(new), &defines, &mut self.gone);
+            }
+        }
         self.replace(node, &results)
+    }
+
+    /// Says what symbols of an old type stand for in a new one of the same form.
+    pub fn resolve(&mut self, was: &Type, is: &Type, among: &[Symbol]) {
+        resolve(was, is, among, &mut self.gone);
+    }
+
+    /// What symbols stand for that nodes of the old graph define and those of the new one do not.
+    pub fn gone(&self) -> &Substitution {
+        &self.gone
     }
 
     /// Says what an old node's results have become.
@@ -122,6 +152,13 @@ impl<'a> Rewriter<'a> {
 
     /// [`finish`](Self::finish) with these constraints besides those that the new nodes recorded.
     pub fn finish_with(mut self, constraints: &[ConstraintRecord]) -> Result<Graph, IrError> {
+        let substituted;
+        let constraints = if self.gone.is_empty() {
+            constraints
+        } else {
+            substituted = substitute_constraints(constraints, &self.gone);
+            &substituted
+        };
         for o in self.old.outputs() {
             let v = self.get(o.value)?;
             self.b.output(&o.name, v)?;
@@ -134,6 +171,21 @@ impl<'a> Rewriter<'a> {
         }
         self.b.graph_mut().add_constraints(constraints);
         Ok(self.b.finish())
+    }
+}
+
+/// What symbols of a type stand for in another of the same form.
+pub fn resolve(was: &Type, is: &Type, among: &[Symbol], out: &mut Substitution) {
+    match (was, is) {
+        (Type::Tensor(a), Type::Tensor(b)) => {
+            for (d, e) in a.shape.iter().zip(b.shape.iter()) {
+                if let Some(s) = d.as_symbol().filter(|&s| among.contains(s) && e.as_symbol() != Some(s)) {
+                    out.entry(s.clone()).or_insert_with(|| e.clone());
+                }
+            }
+        }
+        (Type::Sequence(a), Type::Sequence(b)) | (Type::Optional(a), Type::Optional(b)) => resolve(a, b, among, out),
+        _ => {}
     }
 }
 

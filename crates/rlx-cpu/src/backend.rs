@@ -5,8 +5,9 @@ use crate::library;
 use rlx_compile::target::{Claims, ExecutableGraph, InputStage, Peak};
 use rlx_compile::{Backend, CompileError, CompileOptions, TargetModule};
 use rlx_driver::{Device, Isa, ThreadPool};
-use rlx_ir::DType;
+use rlx_ir::ops::Contraction;
 use rlx_ir::ops::elementwise::{Binary, Compare, Unary};
+use rlx_ir::{DType, Node, Op, TensorType};
 
 /// The CPU backend.
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,6 +45,16 @@ const LOWERED: &[&str] = &[
     "attention",
 ];
 
+/// What is not taken of claimed ops.
+fn limits(node: &Node, _operands: &[&TensorType]) -> Result<(), String> {
+    match &node.op {
+        Op::Contraction(Contraction::Conv(op)) if op.lhs_dilation.iter().any(|&d| d != 1) => {
+            Err("inputs of convolutions are not dilated".into())
+        }
+        _ => Ok(()),
+    }
+}
+
 impl Backend for CpuBackend {
     fn claims(&self, _device: Device) -> Claims {
         let unary = Unary::ALL.iter().map(|f| f.name());
@@ -56,7 +67,7 @@ impl Backend for CpuBackend {
             stage: InputStage::Lir,
             ops: names.map(str::to_string).collect(),
             dtypes: DType::ALL.iter().copied().filter(|&d| d != DType::Str).collect(),
-            filter: None,
+            filter: Some(limits),
             symbolic_shapes: true,
             in_place: true,
         }

@@ -371,24 +371,39 @@ struct Stack {
     dims: Option<Vec<usize>>,
     bytes: Vec<u8>,
     count: usize,
+    /// Elements so far; of dtypes narrower than a byte several share one.
+    elements: usize,
 }
 
 impl Stack {
     fn new(dtype: DType) -> Stack {
-        Stack { dtype, dims: None, bytes: Vec::new(), count: 0 }
+        Stack { dtype, dims: None, bytes: Vec::new(), count: 0, elements: 0 }
     }
 
     fn push(&mut self, v: &Value, failed: Failed<'_>) -> Result<(), RunError> {
         if self.dims.as_ref().is_some_and(|d| *d != v.dims) {
             return Err(failed(format!("a scan output is {:?} where it was {:?} before", v.dims, self.dims)));
         }
-        if self.dtype.bits() < 8 && self.count > 0 {
-            return Err(failed(format!("scan outputs of {} are not supported; insert a `convert`", self.dtype)));
-        }
         self.dims = Some(v.dims.clone());
         let bytes = v.input().bytes;
         self.bytes.try_reserve(bytes.len()).map_err(|e| RunError::Memory(e.to_string()))?;
-        self.bytes.extend_from_slice(bytes);
+        let (bits, n) = (self.dtype.bits(), v.dims.iter().product::<usize>());
+        if bits < 8 {
+            let (per, mask) = (8 / bits, (1u8 << bits) - 1);
+            for i in 0..n {
+                let element = bytes.get(i / per).map_or(0, |b| b >> (bits * (i % per)) & mask);
+                let at = self.elements + i;
+                if at.is_multiple_of(per) {
+                    self.bytes.push(0);
+                }
+                if let Some(b) = self.bytes.last_mut() {
+                    *b |= element << (bits * (at % per));
+                }
+            }
+        } else {
+            self.bytes.extend_from_slice(bytes);
+        }
+        self.elements += n;
         self.count += 1;
         Ok(())
     }

@@ -61,10 +61,15 @@ pub fn substitute(g: &Graph, map: &Substitution) -> Result<Graph, IrError> {
     }
     for node in g.nodes() {
         rw.b.set_loc(node.loc.clone());
+        // Sizes that the substitution makes known are no longer defined by nodes.
+        let whole: Option<Substitution> = (!rw.gone().is_empty()).then(|| {
+            let own = map.iter().map(|(s, d)| (s.clone(), d.substitute(rw.gone())));
+            rw.gone().clone().into_iter().chain(own).collect()
+        });
+        let map = whole.as_ref().unwrap_or(map);
         let regions = node.regions.iter().map(|r| substitute(r, map)).collect::<Result<Vec<_>, _>>()?;
         let operands = rw.operands(node)?;
-        let results = rw.b.op_with_regions(substitute_op(&node.op, map), &operands, regions)?;
-        rw.replace(node, &results)?;
+        rw.control(node, substitute_op(&node.op, map), &operands, regions)?;
     }
     rw.finish_with(&substitute_constraints(g.constraints(), map))
 }

@@ -54,10 +54,20 @@ impl Plan {
     }
 }
 
+/// Nodes that a maker has added itself.
+pub(super) struct Built {
+    pub results: Vec<ValueId>,
+    /// Sizes that the results will have. They give symbols that the nodes define their values.
+    pub sizes: Vec<Vec<usize>>,
+    pub exact: bool,
+    /// Bound of the results.
+    pub bound: f64,
+}
+
 pub(super) struct Gen<'o> {
     pub rng: Rng,
     pub options: &'o GraphOptions,
-    b: Builder,
+    pub b: Builder,
     symbols: Vec<(Symbol, usize)>,
     binding: DimBinding,
     values: Vec<Known>,
@@ -66,7 +76,7 @@ pub(super) struct Gen<'o> {
 
 impl Gen<'_> {
     /// A size, as a constant or as a symbol.
-    fn dim(&mut self) -> (Dim, usize) {
+    pub fn dim(&mut self) -> (Dim, usize) {
         if self.options.symbols && self.rng.chance(40) {
             if self.symbols.len() < 4 && self.rng.chance(50) {
                 let size = SIZES[self.rng.below(SIZES.len())];
@@ -80,6 +90,17 @@ impl Gen<'_> {
         }
         let size = SIZES[self.rng.below(SIZES.len())];
         (Dim::from(size), size)
+    }
+
+    /// A dim that a new source may have: symbols that nodes define and expressions become constants.
+    pub fn plain(&self, d: &Dim, n: usize) -> Dim {
+        let known = d.as_symbol().is_some_and(|s| self.symbols.iter().any(|(k, _)| k == s));
+        if known { d.clone() } else { Dim::from(n) }
+    }
+
+    /// A name that no symbol has.
+    pub fn fresh_symbol(&self) -> Symbol {
+        Symbol::new(format!("d{}", self.values.len()))
     }
 
     /// A dtype of the options that fits.
@@ -152,10 +173,8 @@ impl Gen<'_> {
             let roll = self.rng.below(10);
             let (d, n) = match self.rng.pick(&same) {
                 _ if roll < 3 => (Dim::ONE, 1),
-                // Symbols of data-dependent sizes cannot stand in an input, so other expressions become constants.
                 Some(s) if roll < 5 => (Dim::from(s), n),
-                _ if d.as_symbol().is_some() || d.is_const() => (d.clone(), n),
-                _ => (Dim::from(n), n),
+                _ => (self.plain(d, n), n),
             };
             dims.push(d);
             sizes.push(n);
@@ -164,7 +183,7 @@ impl Gen<'_> {
     }
 
     /// Adds the node if it is well typed, holds for the inputs' sizes, and its results are small and tame; its first result.
-    fn add(&mut self, plan: Plan) -> Option<()> {
+    pub fn add(&mut self, plan: Plan) -> Option<()> {
         let ids: Vec<ValueId> = plan.operands.iter().map(|k| k.id).collect();
         let (results, constraints) = self.b.graph().infer(&plan.op, &ids, &[], &Loc::none()).ok()?;
         // Operands may each fit one other and not all fit together.
@@ -194,6 +213,35 @@ impl Gen<'_> {
     }
 }
 
+impl Gen<'_> {
+    /// Keeps what a maker has built, if it is small and tame; otherwise its nodes are dead.
+    pub fn keep(&mut self, built: Built) -> Option<()> {
+        let mut kept = Vec::new();
+        for (&id, sizes) in built.results.iter().zip(&built.sizes) {
+            let t = self.b.tensor_type(id).ok()?.clone();
+            for (d, &n) in t.shape.iter().zip(sizes) {
+                if let Some(s) = d.as_symbol().filter(|s| self.binding.get(s).is_none()) {
+                    self.binding.set(s.clone(), n as i64);
+                }
+            }
+            let wild = self.options.tame && t.dtype.is_float() && built.bound > TAME_BOUND;
+            if wild || sizes.iter().product::<usize>() > self.options.max_elems {
+                return None;
+            }
+            kept.push(Known {
+                id,
+                dtype: t.dtype,
+                dims: t.shape.into_dims(),
+                sizes: sizes.clone(),
+                exact: built.exact,
+                bound: built.bound,
+            });
+        }
+        self.values.extend(kept);
+        Some(())
+    }
+}
+
 fn broadcasts(a: &[usize], b: &[usize]) -> bool {
     a.iter().rev().zip(b.iter().rev()).all(|(&a, &b)| a == b || a == 1 || b == 1)
 }
@@ -218,8 +266,7 @@ pub(super) fn generate(seed: u64, nodes: usize, options: &GraphOptions) -> Rando
         {
             let _ = g.any_source(d);
         }
-        let make = makers::ALL[g.rng.below(makers::ALL.len())];
-        match make(&mut g).and_then(|plan| g.add(plan)) {
+        match makers::add(&mut g) {
             Some(()) => (added, tries) = (added + 1, 0),
             None => tries += 1,
         }

@@ -46,6 +46,9 @@ pub struct GraphOptions {
     /// Only what is well conditioned: an error of rounding in one node stays one in the outputs, so that two implementations can be
     /// compared with a tolerance. Steps (comparisons, `floor`, float to integer) are then only taken of values that are exact.
     pub tame: bool,
+    /// Whether there are ops with kernels of their own, composites, nested graphs and sizes that depend on data; else only what
+    /// becomes maps, rows and products.
+    pub all_ops: bool,
     /// Whether inputs have infinities, NaNs and extremes. Not with `tame`.
     pub specials: bool,
 }
@@ -60,6 +63,7 @@ impl Default for GraphOptions {
             symbols: true,
             dtypes: DType::ALL.iter().copied().filter(kept).collect(),
             tame: true,
+            all_ops: true,
             specials: false,
         }
     }

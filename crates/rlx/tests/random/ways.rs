@@ -38,6 +38,10 @@ pub fn check(g: &RandomGraph) -> Result<(), String> {
     }
     check("fixed sizes", run(&g.module, g, &fixed))?;
     let (module, _) = run_pass("bind-dims", &g.module, None, &fixed).map_err(|e| format!("fixed sizes: {e}"))?;
+    // Nodes whose sizes depend on data are made for what was known of it: constants would say more.
+    if module.main.nodes().iter().any(|n| !n.op.def().defines().is_empty()) {
+        return Ok(());
+    }
     let fixed = RandomGraph { module, ..g.clone() };
     let constants = fixed.sources_as_constants().map_err(|e| format!("constants: {e}"))?;
     check("constants", run(&constants.module, &constants, &base()))

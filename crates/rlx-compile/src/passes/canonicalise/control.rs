@@ -3,11 +3,12 @@
 
 use rlx_ir::ops::control::Loop;
 use rlx_ir::ops::{Control, ShapeOp};
-use rlx_ir::{Dim, Graph, IrError, Node, Op, Symbol, Tensor, Type, ValueId};
+use rlx_ir::{Dim, Graph, IrError, Node, Op, Symbol, Tensor, ValueId};
 
 use super::super::bind_dims::{Substitution, substitute, substitute_op};
 use super::super::regions;
 use super::{Canon, Known, canonicalise};
+use crate::rewrite::resolve;
 
 /// Larger literals are captured, not copied into nested graphs.
 const LIMIT_BYTES: usize = 1 << 10;
@@ -24,7 +25,7 @@ pub fn visit(c: &mut Canon<'_, '_>, node: &Node) -> Result<(), IrError> {
         c.cx.count("known branch or loop");
         for (&old, &new) in node.results.iter().zip(&results) {
             let (was, is) = (c.rw.old().ty(old).clone(), c.g().ty(new).clone());
-            resolve(&was, &is, &node.op.def().defines(), &mut c.gone);
+            c.rw.resolve(&was, &is, &node.op.def().defines());
         }
         return c.rw.replace(node, &results);
     }
@@ -32,16 +33,15 @@ pub fn visit(c: &mut Canon<'_, '_>, node: &Node) -> Result<(), IrError> {
     let known: Vec<Known> = operands[operands.len() - captures..].iter().map(|&v| know(c, v)).collect();
     let mut new = Vec::with_capacity(node.regions.len());
     for region in &node.regions {
-        let region = if c.gone.is_empty() { region.clone() } else { substitute(region, &c.gone)? };
+        let region = if c.rw.gone().is_empty() { region.clone() } else { substitute(region, c.rw.gone())? };
         let mut inside = vec![Known::default(); region.inputs().len().saturating_sub(captures)];
         inside.extend(known.iter().cloned());
         let simpler = canonicalise(&region, &inside, c.cx)?;
         // The node's type rule compares its regions: their results keep their types to the letter.
         new.push(if simpler.same_boundary(&region) { simpler } else { region });
     }
-    let op = substitute_op(&node.op, &c.gone);
-    let results = c.rw.b.op_with_regions(op, &operands, new)?;
-    c.rw.replace(node, &results)
+    let op = substitute_op(&node.op, c.rw.gone());
+    c.rw.control(node, op, &operands, new)
 }
 
 /// The results of a branch whose condition is known.
@@ -102,21 +102,6 @@ fn know(c: &Canon<'_, '_>, v: ValueId) -> Known {
     Known { literal, elems: c.g().elems(v).map(<[Dim]>::to_vec) }
 }
 
-/// What symbols of a type stand for in another of the same form.
-fn resolve(was: &Type, is: &Type, among: &[Symbol], out: &mut Substitution) {
-    match (was, is) {
-        (Type::Tensor(a), Type::Tensor(b)) => {
-            for (d, e) in a.shape.iter().zip(b.shape.iter()) {
-                if let Some(s) = d.as_symbol().filter(|s| among.contains(s)) {
-                    out.entry(s.clone()).or_insert_with(|| e.clone());
-                }
-            }
-        }
-        (Type::Sequence(a), Type::Sequence(b)) | (Type::Optional(a), Type::Optional(b)) => resolve(a, b, among, out),
-        _ => {}
-    }
-}
-
 /// Appends the nodes of a region, its inputs being these values.
 fn inline(c: &mut Canon<'_, '_>, region: &Graph, args: &[ValueId]) -> Result<Vec<ValueId>, IrError> {
     // Symbols of the region's inputs follow the arguments; those that its nodes define must be new here.
@@ -127,7 +112,7 @@ fn inline(c: &mut Canon<'_, '_>, region: &Graph, args: &[ValueId]) -> Result<Vec
         resolve(region.ty(v), &is, &symbols, &mut map);
     }
     map.retain(|s, d| d.as_symbol() != Some(s));
-    for (s, d) in &c.gone {
+    for (s, d) in c.rw.gone() {
         map.entry(s.clone()).or_insert_with(|| d.clone());
     }
     let region = if map.is_empty() { region.clone() } else { substitute(region, &map)? };

@@ -13,7 +13,7 @@ use rlx_ir::ops::ShapeOp;
 use rlx_ir::ops::shape::{Constant, FromDims};
 use rlx_ir::{Dim, Graph, IrError, Module, Op, Stage, Tensor, ValueId};
 
-use super::bind_dims::{self, Substitution};
+use super::bind_dims;
 use crate::pass::{Pass, PassCx, PassError, Phase};
 use crate::remark::RemarkKind;
 use crate::rewrite::{Rewriter, map_graphs};
@@ -98,13 +98,11 @@ struct Known {
 struct Canon<'a, 'c> {
     rw: Rewriter<'a>,
     cx: &'c PassCx<'c>,
-    /// Symbols of nodes that are gone, with what they stood for.
-    gone: Substitution,
     depth: usize,
 }
 
 fn canonicalise(g: &Graph, known: &[Known], cx: &PassCx<'_>) -> Result<Graph, IrError> {
-    let mut c = Canon { rw: Rewriter::new(g)?, cx, gone: Substitution::new(), depth: 0 };
+    let mut c = Canon { rw: Rewriter::new(g)?, cx, depth: 0 };
     for (&v, k) in g.inputs().iter().zip(known) {
         let input = c.rw.get(v)?;
         if let Some(t) = &k.literal {
@@ -121,11 +119,11 @@ fn canonicalise(g: &Graph, known: &[Known], cx: &PassCx<'_>) -> Result<Graph, Ir
             continue;
         }
         let operands = c.rw.operands(node)?;
-        let op = bind_dims::substitute_op(&node.op, &c.gone);
+        let op = bind_dims::substitute_op(&node.op, c.rw.gone());
         let simpler = if node.results.len() == 1 { c.simplify(&op, &operands)? } else { None };
         let results = match simpler {
             Some(v) => vec![v],
-            None if c.gone.is_empty() => {
+            None if c.rw.gone().is_empty() => {
                 c.rw.copy(node)?;
                 node.results.iter().map(|&r| c.rw.get(r)).collect::<Result<_, _>>()?
             }
@@ -134,12 +132,7 @@ fn canonicalise(g: &Graph, known: &[Known], cx: &PassCx<'_>) -> Result<Graph, Ir
         let results = results.into_iter().map(|v| c.known(v)).collect::<Result<Vec<_>, _>>()?;
         c.rw.replace(node, &results)?;
     }
-    let constraints = if c.gone.is_empty() {
-        g.constraints().to_vec()
-    } else {
-        bind_dims::substitute_constraints(g.constraints(), &c.gone)
-    };
-    c.rw.finish_with(&constraints)
+    c.rw.finish()
 }
 
 impl Canon<'_, '_> {

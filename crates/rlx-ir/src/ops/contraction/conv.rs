@@ -10,7 +10,8 @@ use crate::error::{IrError, OpError};
 use crate::eval::for_each_index;
 use crate::graph::ValueId;
 use crate::op;
-use crate::op::{EvalCx, InferCx, OpRules, arg};
+use crate::op::{EvalCx, InferCx, OpRules, Rule, arg};
+use crate::ops::shape::PadMode;
 use crate::tensor::{Tensor, Value, checked_numel};
 use crate::types::TensorType;
 
@@ -164,6 +165,42 @@ impl OpRules for Conv {
         let out =
             with_number!(accumulator(dtype, cx.options)?, T => self.convolve::<T>(dtype, &low, &dims, x, w, bias)?);
         Ok(vec![out.into()])
+    }
+
+    /// Only a dilated input is broken up: zeros are put between its cells, and a plain convolution is left.
+    fn decompose(&self, b: &mut Builder, args: &[ValueId]) -> Rule<Vec<ValueId>> {
+        let dilated = self.lhs_dilation.iter().any(|&d| d != 1);
+        dilated.then(|| self.over_spread_input(b, args).map(|y| vec![y]))
+    }
+}
+
+impl Conv {
+    fn over_spread_input(&self, b: &mut Builder, args: &[ValueId]) -> Result<ValueId, IrError> {
+        let Some((&x, rest)) = args.split_first() else {
+            return Err(IrError::Eval("a convolution without operands".into()));
+        };
+        let zero = b.scalar(b.dtype(x)?, 0.0)?;
+        let mut wide = x;
+        for (axis, &d) in self.lhs_dilation.iter().enumerate().map(|(i, d)| (i + 2, d)).filter(|(_, d)| **d != 1) {
+            let dims = b.shape(wide)?.into_dims();
+            let mut cells = dims.clone();
+            cells.insert(axis + 1, Dim::ONE);
+            let apart = b.reshape(wide, cells)?;
+            let mut high = vec![Dim::ZERO; dims.len() + 1];
+            high[axis + 1] = Dim::from(d - 1);
+            let gaps = b.pad(apart, Some(zero), vec![Dim::ZERO; dims.len() + 1], high, PadMode::Constant)?;
+            let mut limits = dims;
+            let extent = window::extent(&limits[axis], d);
+            limits[axis] = limits[axis].clone() * d;
+            let spread = b.reshape(gaps, limits.iter().cloned())?;
+            limits[axis] = extent;
+            // No gap after the last cell.
+            let rank = limits.len();
+            wide = b.slice(spread, vec![Dim::ZERO; rank], limits, vec![1; rank])?;
+        }
+        let plain = Conv { lhs_dilation: vec![1; self.lhs_dilation.len()], ..self.clone() };
+        let operands: Vec<ValueId> = [wide].iter().chain(rest).copied().collect();
+        b.op1(plain, &operands)
     }
 }
 

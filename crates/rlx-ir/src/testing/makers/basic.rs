@@ -1,8 +1,6 @@
-//! The table of makers: each thinks up one node of its kind, or none on the values at hand. A node that the type rule refuses is
-//! dropped, so that a maker need not repeat the rule.
+//! Elementwise ops, shapes, reductions, products, rows.
 
-use super::data::BOUND;
-use super::generate::{Gen, Known, Plan};
+use super::{axes, computes, shuffled, steady, union};
 use crate::attr::FloatBits;
 use crate::dim::Dim;
 use crate::dtype::DType;
@@ -13,54 +11,8 @@ use crate::ops::neural::{LayerNorm, Softmax};
 use crate::ops::reduction::{Reduce, ReduceKind};
 use crate::ops::shape::{BroadcastTo, Concat, Iota, Pad, PadMode, Reshape, Reverse, ShapeOf, Slice, Transpose};
 use crate::tensor::Tensor;
-
-pub(super) type Maker = fn(&mut Gen<'_>) -> Option<Plan>;
-
-/// All makers; those that stand twice are taken twice as often.
-pub(super) const ALL: &[Maker] = &[
-    unary,
-    unary,
-    unary,
-    binary,
-    binary,
-    binary,
-    compare,
-    select,
-    clamp,
-    convert,
-    transpose,
-    reverse,
-    slice,
-    slice,
-    concat,
-    pad,
-    broadcast_to,
-    reshape,
-    reshape,
-    reduce,
-    reduce,
-    gather,
-    dot_general,
-    dot_general,
-    softmax,
-    layer_norm,
-    iota,
-    shape_of,
-];
-
-fn union(operands: &[Known]) -> f64 {
-    operands.iter().fold(0.0, |b: f64, k| b.max(k.bound))
-}
-
-/// Arithmetic on it can be compared: 8-bit floats overflow too soon.
-fn computes(g: &Gen<'_>, k: &Known) -> bool {
-    !g.options.tame || !k.dtype.is_float() || k.dtype.bits() >= 16
-}
-
-/// A value whose steps are the same everywhere.
-fn steady(g: &Gen<'_>, k: &Known) -> bool {
-    !g.options.tame || k.exact || !k.dtype.is_float()
-}
+use crate::testing::data::BOUND;
+use crate::testing::generate::{Gen, Known, Plan};
 
 /// Continuous, exact.
 const EXACT: &[Unary] = &[Unary::Neg, Unary::Abs, Unary::Relu];
@@ -94,7 +46,7 @@ const SMOOTH: &[Unary] = &[
     Unary::Softplus,
 ];
 
-fn unary(g: &mut Gen<'_>) -> Option<Plan> {
+pub(super) fn unary(g: &mut Gen<'_>) -> Option<Plan> {
     let tame = g.options.tame;
     let x = g.pick(|_| true).filter(|k| computes(g, k))?;
     let fits = |u: &&Unary| {
@@ -108,7 +60,7 @@ fn unary(g: &mut Gen<'_>) -> Option<Plan> {
     Some(Plan { op: u.into(), operands: vec![x], exact, bound })
 }
 
-fn binary(g: &mut Gen<'_>) -> Option<Plan> {
+pub(super) fn binary(g: &mut Gen<'_>) -> Option<Plan> {
     let x = g.pick(|_| true).filter(|k| computes(g, k))?;
     let y = g.partner(&x, x.dtype)?;
     let tame = [Binary::Add, Binary::Sub, Binary::Mul, Binary::Min, Binary::Max];
@@ -126,27 +78,27 @@ fn binary(g: &mut Gen<'_>) -> Option<Plan> {
     Some(Plan { op: op.into(), operands, exact, bound })
 }
 
-fn compare(g: &mut Gen<'_>) -> Option<Plan> {
+pub(super) fn compare(g: &mut Gen<'_>) -> Option<Plan> {
     let x = g.pick(|_| true).filter(|k| steady(g, k))?;
     let y = g.partner(&x, x.dtype).filter(|k| steady(g, k))?;
     let op = *g.rng.pick(Compare::ALL)?;
     Some(Plan { op: op.into(), operands: vec![x, y], exact: true, bound: 1.0 })
 }
 
-fn select(g: &mut Gen<'_>) -> Option<Plan> {
+pub(super) fn select(g: &mut Gen<'_>) -> Option<Plan> {
     let a = g.pick(|_| true)?;
     let b = g.partner(&a, a.dtype)?;
     let c = g.partner(&a, DType::Bool)?;
     Some(Plan::moves(Elementwise::Select, vec![c, a, b]))
 }
 
-fn clamp(g: &mut Gen<'_>) -> Option<Plan> {
+pub(super) fn clamp(g: &mut Gen<'_>) -> Option<Plan> {
     let x = g.pick(|_| true)?;
     let (lo, hi) = (g.source(x.dtype, vec![], vec![])?, g.source(x.dtype, vec![], vec![])?);
     Some(Plan::moves(Elementwise::Clamp, vec![x, lo, hi]))
 }
 
-fn convert(g: &mut Gen<'_>) -> Option<Plan> {
+pub(super) fn convert(g: &mut Gen<'_>) -> Option<Plan> {
     let x = g.pick(|_| true)?;
     let free = steady(g, &x);
     let to = g.dtype(|d| d != x.dtype && (free || d.is_float() && d.bits() >= 16))?;
@@ -157,31 +109,19 @@ fn convert(g: &mut Gen<'_>) -> Option<Plan> {
     Some(Plan { op: Elementwise::Convert { to, saturate }.into(), operands: vec![x], exact: true, bound })
 }
 
-fn shuffled(g: &mut Gen<'_>, n: usize) -> Vec<usize> {
-    let mut list: Vec<usize> = (0..n).collect();
-    for i in (1..n).rev() {
-        list.swap(i, g.rng.below(i + 1));
-    }
-    list
-}
-
-fn axes(g: &mut Gen<'_>, rank: usize) -> Vec<usize> {
-    (0..rank).filter(|_| g.rng.chance(50)).collect()
-}
-
-fn transpose(g: &mut Gen<'_>) -> Option<Plan> {
+pub(super) fn transpose(g: &mut Gen<'_>) -> Option<Plan> {
     let x = g.pick(|k| k.dims.len() >= 2)?;
     let perm = shuffled(g, x.dims.len());
     Some(Plan::moves(Transpose { perm }, vec![x]))
 }
 
-fn reverse(g: &mut Gen<'_>) -> Option<Plan> {
+pub(super) fn reverse(g: &mut Gen<'_>) -> Option<Plan> {
     let x = g.pick(|k| !k.dims.is_empty())?;
     let axes = axes(g, x.dims.len());
     Some(Plan::moves(Reverse { axes }, vec![x]))
 }
 
-fn slice(g: &mut Gen<'_>) -> Option<Plan> {
+pub(super) fn slice(g: &mut Gen<'_>) -> Option<Plan> {
     let x = g.pick(|k| !k.dims.is_empty())?;
     let (mut starts, mut limits, mut strides) = (Vec::new(), Vec::new(), Vec::new());
     for (d, &n) in x.dims.iter().zip(&x.sizes) {
@@ -206,16 +146,12 @@ fn slice(g: &mut Gen<'_>) -> Option<Plan> {
     Some(Plan::moves(Slice { starts, limits, strides }, vec![x]))
 }
 
-fn plain(d: &Dim, n: usize) -> Dim {
-    if d.as_symbol().is_some() { d.clone() } else { Dim::from(n) }
-}
-
-fn concat(g: &mut Gen<'_>) -> Option<Plan> {
+pub(super) fn concat(g: &mut Gen<'_>) -> Option<Plan> {
     let x = g.pick(|k| !k.dims.is_empty())?;
     let axis = g.rng.below(x.dims.len());
     let mut operands = vec![x.clone()];
     for _ in 0..1 + g.rng.below(2) {
-        let mut dims: Vec<Dim> = x.dims.iter().zip(&x.sizes).map(|(d, &n)| plain(d, n)).collect();
+        let mut dims: Vec<Dim> = x.dims.iter().zip(&x.sizes).map(|(d, &n)| g.plain(d, n)).collect();
         let mut sizes = x.sizes.clone();
         sizes[axis] = g.rng.below(4);
         dims[axis] = Dim::from(sizes[axis]);
@@ -225,7 +161,7 @@ fn concat(g: &mut Gen<'_>) -> Option<Plan> {
     Some(Plan::moves(Concat { axis }, operands))
 }
 
-fn pad(g: &mut Gen<'_>) -> Option<Plan> {
+pub(super) fn pad(g: &mut Gen<'_>) -> Option<Plan> {
     let x = g.pick(|k| !k.dims.is_empty())?;
     let value = g.source(x.dtype, vec![], vec![])?;
     let mut ends = |n: usize| Dim::from(g.rng.below(5) as i64 - i64::from(n >= 4) * 2);
@@ -234,7 +170,7 @@ fn pad(g: &mut Gen<'_>) -> Option<Plan> {
     Some(Plan::moves(Pad { low, high, mode: PadMode::Constant }, vec![x, value]))
 }
 
-fn broadcast_to(g: &mut Gen<'_>) -> Option<Plan> {
+pub(super) fn broadcast_to(g: &mut Gen<'_>) -> Option<Plan> {
     let x = g.pick(|_| true)?;
     let mut dims: Vec<Dim> = (0..g.rng.below(2)).map(|_| Dim::from(2)).collect();
     for (d, &n) in x.dims.iter().zip(&x.sizes) {
@@ -243,7 +179,7 @@ fn broadcast_to(g: &mut Gen<'_>) -> Option<Plan> {
     Some(Plan::moves(BroadcastTo { dims }, vec![x]))
 }
 
-fn reshape(g: &mut Gen<'_>) -> Option<Plan> {
+pub(super) fn reshape(g: &mut Gen<'_>) -> Option<Plan> {
     let x = g.pick(|_| true)?;
     let mut dims = x.dims.clone();
     match g.rng.below(4) {
@@ -263,7 +199,7 @@ fn reshape(g: &mut Gen<'_>) -> Option<Plan> {
     Some(Plan::moves(Reshape { dims }, vec![x]))
 }
 
-fn reduce(g: &mut Gen<'_>) -> Option<Plan> {
+pub(super) fn reduce(g: &mut Gen<'_>) -> Option<Plan> {
     let tame = g.options.tame;
     let x = g.pick(|k| !k.dims.is_empty()).filter(|k| computes(g, k))?;
     let fits = |k: &&ReduceKind| k.takes(x.dtype) && !(tame && x.dtype.is_float() && **k == ReduceKind::Prod);
@@ -282,7 +218,7 @@ fn reduce(g: &mut Gen<'_>) -> Option<Plan> {
     Some(Plan { op: Reduce { kind, axes, keep_dims }.into(), operands: vec![x], exact, bound })
 }
 
-fn gather(g: &mut Gen<'_>) -> Option<Plan> {
+pub(super) fn gather(g: &mut Gen<'_>) -> Option<Plan> {
     let x = g.pick(|k| k.sizes.iter().any(|&n| n > 0))?;
     let list: Vec<usize> = (0..x.sizes.len()).filter(|&a| x.sizes[a] > 0).collect();
     let axis = *g.rng.pick(&list)?;
@@ -293,14 +229,14 @@ fn gather(g: &mut Gen<'_>) -> Option<Plan> {
     Some(Plan::moves(Gather { axis }, vec![x, indices]))
 }
 
-fn dot_general(g: &mut Gen<'_>) -> Option<Plan> {
+pub(super) fn dot_general(g: &mut Gen<'_>) -> Option<Plan> {
     let x = g.pick(|k| !k.dims.is_empty() && (k.dtype.is_float() || k.dtype.is_int())).filter(|k| computes(g, k))?;
     let order = shuffled(g, x.dims.len());
     let contract = order[0];
     let batch: Vec<usize> = order[1..].iter().copied().filter(|_| g.rng.chance(40)).collect();
     let (mut dims, mut sizes) = (Vec::new(), Vec::new());
     for &a in batch.iter().chain([&contract]) {
-        dims.push(plain(&x.dims[a], x.sizes[a]));
+        dims.push(g.plain(&x.dims[a], x.sizes[a]));
         sizes.push(x.sizes[a]);
     }
     for _ in 0..g.rng.below(3) {
@@ -311,17 +247,23 @@ fn dot_general(g: &mut Gen<'_>) -> Option<Plan> {
     let rhs_batch: Vec<usize> = (0..batch.len()).collect();
     let bound = x.bound * BOUND * x.sizes[contract] as f64;
     let exact = !x.dtype.is_float();
+    let wide = match x.dtype {
+        DType::I8 | DType::U8 => Some(DType::I32),
+        DType::F16 | DType::BF16 => Some(DType::F32),
+        _ => None,
+    };
+    let accumulate = wide.filter(|_| g.rng.chance(40));
     let op = DotGeneral {
         rhs_contract: vec![batch.len()],
         lhs_batch: batch,
         rhs_batch,
         lhs_contract: vec![contract],
-        accumulate: None,
+        accumulate,
     };
     Some(Plan { op: op.into(), operands: vec![x, y], exact, bound })
 }
 
-fn softmax(g: &mut Gen<'_>) -> Option<Plan> {
+pub(super) fn softmax(g: &mut Gen<'_>) -> Option<Plan> {
     let x = g.pick(|k| !k.dims.is_empty() && k.dtype.is_float()).filter(|k| computes(g, k))?;
     let axis = g.rng.below(x.dims.len());
     let log = g.rng.chance(30);
@@ -329,10 +271,10 @@ fn softmax(g: &mut Gen<'_>) -> Option<Plan> {
     Some(Plan { op: Softmax { axis, log }.into(), operands: vec![x], exact: false, bound })
 }
 
-fn layer_norm(g: &mut Gen<'_>) -> Option<Plan> {
+pub(super) fn layer_norm(g: &mut Gen<'_>) -> Option<Plan> {
     let x = g.pick(|k| !k.dims.is_empty() && k.dtype.is_float()).filter(|k| computes(g, k))?;
     let last = x.dims.len() - 1;
-    let (dim, n) = (plain(&x.dims[last], x.sizes[last]), x.sizes[last]);
+    let (dim, n) = (g.plain(&x.dims[last], x.sizes[last]), x.sizes[last]);
     let (has_scale, has_bias) = (g.rng.chance(60), g.rng.chance(40));
     let mut operands = vec![x.clone()];
     for _ in 0..usize::from(has_scale) + usize::from(has_bias) {
@@ -344,14 +286,14 @@ fn layer_norm(g: &mut Gen<'_>) -> Option<Plan> {
     Some(Plan { op: LayerNorm { axes: vec![last], eps, has_scale, has_bias }.into(), operands, exact: false, bound })
 }
 
-fn iota(g: &mut Gen<'_>) -> Option<Plan> {
+pub(super) fn iota(g: &mut Gen<'_>) -> Option<Plan> {
     let dtype = g.dtype(|d| d != DType::Bool)?;
     let dims: Vec<Dim> = (0..1 + g.rng.below(3)).map(|_| Dim::from([0, 1, 3, 8][g.rng.below(4)])).collect();
     let axis = g.rng.below(dims.len());
     Some(Plan { op: Iota { dtype, dims, axis }.into(), operands: vec![], exact: true, bound: 8.0 })
 }
 
-fn shape_of(g: &mut Gen<'_>) -> Option<Plan> {
+pub(super) fn shape_of(g: &mut Gen<'_>) -> Option<Plan> {
     let x = g.pick(|_| true)?;
     Some(Plan { op: ShapeOf {}.into(), operands: vec![Known { exact: true, ..x }], exact: true, bound: 0.0 })
 }
