@@ -284,7 +284,9 @@ fn run_kernel(
         return result;
     }
     let weight = weights.and_then(|w| w.own.get(k)).and_then(|w| w.as_deref());
-    let cx = RunCx { bufs: Buffers::new(&ptrs), region: env.region, isa: program.isa, weight };
+    let alone = Region::inline();
+    let region = if program.shares_bytes.get(k) == Some(&true) { &alone } else { env.region };
+    let cx = RunCx { bufs: Buffers::new(&ptrs), region, isa: program.isa, weight };
     // SAFETY: every buffer that a kernel of this segment names has memory of the size that the binding gave it: inputs
     // and parameters were checked against their ports, constants against their dtype, the rest was just placed. A
     // program's kernels run one after another, and buffers that live at the same time do not overlap.

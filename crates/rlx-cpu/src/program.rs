@@ -56,6 +56,8 @@ pub struct Program {
     pub weights: Vec<Option<WeightSource>>,
     /// Which kernels are alike.
     pub classes: Classes,
+    /// For each kernel, whether elements that it writes are narrower than a byte: tasks on several threads would write the same bytes.
+    pub shares_bytes: Vec<bool>,
     /// Kernels that a set of outputs needs.
     needed: Mutex<Needed>,
 }
@@ -101,6 +103,7 @@ impl Program {
         }
         let weights = lir.kernels.iter().map(|k| weight_operand(&k.kernel, &lir, sources)).collect();
         Ok(Program {
+            shares_bytes: lir.kernels.iter().map(|k| writes_parts_of_bytes(&k.kernel, &lir)).collect(),
             codes,
             segments,
             cache: Mutex::new(BindCache::new(cache)),
@@ -191,6 +194,10 @@ fn check_buffers(lir: &Lir) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+fn writes_parts_of_bytes(kernel: &Kernel, lir: &Lir) -> bool {
+    kernel.writes().iter().any(|a| lir.buffers.get(a.buffer.index()).is_some_and(|b| b.dtype.bits() < 8))
 }
 
 fn dtypes(list: &[Access], lir: &Lir) -> Vec<DType> {

@@ -9,7 +9,7 @@ mod index;
 mod raw;
 mod strided;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::dim::{ConstraintViolation, Dim, DimBinding, Equation};
 use crate::error::{IrError, OpError};
@@ -145,6 +145,13 @@ pub fn eval_nested(g: &Graph, args: &[Value], cx: &EvalCx<'_>) -> Result<Vec<Val
     let mut binding = bind(g, &start, &outer, &mut problems)
         .filter(|_| problems.is_empty())
         .ok_or_else(|| OpError::new(problems.join("; ")))?;
+    // A size of an input that is an expression may not say what its symbol is; it is the surrounding graph's then.
+    let defined: BTreeSet<_> = g.nodes().iter().flat_map(|n| n.op.def().defines()).collect();
+    for (s, v) in cx.binding.iter().filter(|(s, _)| !defined.contains(*s)) {
+        if binding.get(s).is_none() {
+            binding.set(s.clone(), v);
+        }
+    }
     let values = run(g, start, &mut binding, cx.options, cx.functions, depth, &mut |_, _| {})
         .map_err(|e| OpError::new(format!("in graph `{}`: {e}", g.name())))?;
     g.outputs()

@@ -48,11 +48,10 @@ fn sweep(kind: &str, count: u64, max_nodes: usize, options: &GraphOptions) {
         if fixed.is_some() {
             println!("{:?}", RandomGraph::generate(seed, nodes, options));
         }
-        if fault(seed, nodes, options).is_none() {
-            continue;
-        }
+        let Some(first) = fault(seed, nodes, options) else { continue };
         let small = (1..=nodes).find_map(|n| fault(seed, n, options).map(|e| format!("{n} nodes: {e}")));
-        let text = format!("{kind} graphs, seed {seed}, {}", small.unwrap_or_else(|| "now and then".into()));
+        let text =
+            format!("{kind} graphs, seed {seed}, {}", small.unwrap_or_else(|| format!("once and not again: {first}")));
         assert!(keep_going, "{text}");
         println!("FAULT {text}\n");
         faults += 1;
@@ -62,10 +61,10 @@ fn sweep(kind: &str, count: u64, max_nodes: usize, options: &GraphOptions) {
 
 #[test]
 fn graphs_of_all_dtypes() {
-    sweep("all", 600, 14, &GraphOptions { max_elems: 1024, ..GraphOptions::default() });
+    sweep("all", 400, 14, &GraphOptions { max_elems: 1024, ..GraphOptions::default() });
 }
 
 #[test]
 fn graphs_of_f32() {
-    sweep("f32", 400, 24, &GraphOptions::default().dtypes(&[DType::F32, DType::I64, DType::Bool]));
+    sweep("f32", 220, 24, &GraphOptions::default().dtypes(&[DType::F32, DType::I64, DType::Bool]));
 }

@@ -100,7 +100,7 @@ impl Conv {
         for i in 0..self.strides.len() {
             let wide = |d: usize| d as i128;
             let (input, kernel) = (wide(x.dims()[i + 2]), wide(w.dims()[i + 2]));
-            let spread = if input == 0 { 0 } else { (input - 1) * i128::from(self.lhs_dilation[i]) + 1 };
+            let spread = (input - 1) * i128::from(self.lhs_dilation[i]) + 1;
             let window = (kernel - 1) * i128::from(self.dilations[i]) + 1;
             let free = spread + i128::from(low[i]) + i128::from(high[i]) - window;
             let n = free.div_euclid(i128::from(self.strides[i])) + 1;
@@ -180,7 +180,7 @@ impl Conv {
             return Err(IrError::Eval("a convolution without operands".into()));
         };
         let zero = b.scalar(b.dtype(x)?, 0.0)?;
-        let mut wide = x;
+        let (mut wide, mut pad_high) = (x, self.pad_high.clone());
         for (axis, &d) in self.lhs_dilation.iter().enumerate().map(|(i, d)| (i + 2, d)).filter(|(_, d)| **d != 1) {
             let dims = b.shape(wide)?.into_dims();
             let mut cells = dims.clone();
@@ -193,12 +193,13 @@ impl Conv {
             let extent = window::extent(&limits[axis], d);
             limits[axis] = limits[axis].clone() * d;
             let spread = b.reshape(gaps, limits.iter().cloned())?;
-            limits[axis] = extent;
-            // No gap after the last cell.
+            // No gap after the last cell. Of no cell less than nothing would be left, which the padding takes on.
+            limits[axis] = extent.max(&Dim::ZERO);
+            pad_high[axis - 2] = &pad_high[axis - 2] + &(&extent - &limits[axis]);
             let rank = limits.len();
             wide = b.slice(spread, vec![Dim::ZERO; rank], limits, vec![1; rank])?;
         }
-        let plain = Conv { lhs_dilation: vec![1; self.lhs_dilation.len()], ..self.clone() };
+        let plain = Conv { lhs_dilation: vec![1; self.lhs_dilation.len()], pad_high, ..self.clone() };
         let operands: Vec<ValueId> = [wide].iter().chain(rest).copied().collect();
         b.op1(plain, &operands)
     }

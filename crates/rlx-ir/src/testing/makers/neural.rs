@@ -165,7 +165,12 @@ fn layer(g: &mut Gen<'_>, gates: usize, cell: bool) -> Option<Layer> {
     let fixed =
         |g: &mut Gen<'_>, sizes: Vec<usize>| g.source(dtype, sizes.iter().map(|&n| Dim::from(n)).collect(), sizes);
     operands.push(fixed(g, vec![d, gates * hidden, inputs])?);
-    operands.push(fixed(g, vec![d, gates * hidden, hidden])?);
+    // Large recurrent weights are chaotic: a rounding grows with every step. Columns whose magnitudes add up to less than 1 are not.
+    let sizes = [d, gates * hidden, hidden];
+    let shrink = if g.options.tame { 1.0 / (BOUND * hidden as f64) } else { 1.0 };
+    let weights = (0..sizes.iter().product()).map(|_| g.rng.unit() * BOUND * shrink).collect();
+    let weights = Tensor::from_elements(dtype, &sizes, &Elements::Float(weights)).ok()?;
+    operands.push(g.source_of(sizes.iter().map(|&n| Dim::from(n)).collect(), weights)?);
     let has_bias = g.rng.chance(60);
     if has_bias {
         operands.push(fixed(g, vec![d, 2 * gates * hidden])?);
