@@ -134,7 +134,7 @@ fn eval(module: &Module, options: &Options, input: &str) -> Result<String, Strin
     }
     let f64_accumulate = options.get("f64").is_some_and(|v| v == "true");
     let mut out = String::new();
-    match evaluate(module, &start, EvalOptions { f64_accumulate }) {
+    match evaluate(module, &start, EvalOptions { f64_accumulate, ..EvalOptions::default() }) {
         Err(e) => out = format!("error: {e}\n"),
         Ok(results) => {
             for (o, v) in module.main.outputs().iter().zip(&results.outputs) {

@@ -386,12 +386,12 @@ fn recognised_composites_agree_with_what_they_replace() {
             for p in g.params() {
                 start.params.insert(p.name.to_string(), moderate(&mut rng, DType::F32, &sizes(p.value), true));
             }
-            let before = evaluate(&module, &start, EvalOptions { f64_accumulate: true }).unwrap();
+            let before = evaluate(&module, &start, EvalOptions::accurate()).unwrap();
             let mut m = module.clone();
             for pass in ["recognise", "canonicalise", "cse", "dce"] {
                 m = run_pass(pass, &m, None, &CompileOptions::default()).unwrap().0;
             }
-            let after = evaluate(&m, &start, EvalOptions { f64_accumulate: true }).unwrap();
+            let after = evaluate(&m, &start, EvalOptions::accurate()).unwrap();
             for (a, b) in before.outputs.iter().zip(&after.outputs) {
                 let (a, b) = (a.as_tensor().unwrap(), b.as_tensor().unwrap());
                 assert_eq!((a.dtype(), a.dims()), (b.dtype(), b.dims()));

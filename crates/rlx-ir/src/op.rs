@@ -328,10 +328,47 @@ impl<'a> InferCx<'a> {
 }
 
 /// How the evaluator works.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EvalOptions {
     /// Contractions and reductions accumulate in f64 instead of f32 (16-bit floats too).
     pub f64_accumulate: bool,
+    /// Elements that the results of one node may have together. A node's scratch, and what all nodes hold at a time, may be
+    /// [`EvalOptions::HELD`] times as many. The evaluator works on wide copies: a result needs up to 64 bytes an element while it is made.
+    pub max_elements: usize,
+}
+
+impl Default for EvalOptions {
+    fn default() -> Self {
+        EvalOptions { f64_accumulate: false, max_elements: 1 << 26 }
+    }
+}
+
+impl EvalOptions {
+    /// How many times `max_elements` may be held at a time.
+    pub const HELD: usize = 4;
+
+    /// The oracle's options: all accumulation in f64.
+    pub fn accurate() -> Self {
+        EvalOptions { f64_accumulate: true, ..Self::default() }
+    }
+
+    /// Refuses more elements than a node's results may have.
+    pub fn check_results(&self, n: usize) -> Result<(), OpError> {
+        self.check("its results have", n, self.max_elements)
+    }
+
+    /// Refuses more elements than may be held at a time.
+    pub fn check_held(&self, what: &str, n: usize) -> Result<(), OpError> {
+        self.check(what, n, self.max_elements.saturating_mul(Self::HELD))
+    }
+
+    fn check(&self, what: &str, n: usize, limit: usize) -> Result<(), OpError> {
+        if n <= limit {
+            return Ok(());
+        }
+        Err(OpError::new(format!("{what} {n} elements, more than the evaluator's limit of {limit}"))
+            .hint("evaluate smaller sizes, or raise `EvalOptions::max_elements`"))
+    }
 }
 
 /// What an op's evaluation works with.
@@ -346,6 +383,8 @@ pub struct EvalCx<'a> {
     pub functions: &'a std::collections::BTreeMap<String, Graph>,
     /// How deep `call` and nested graphs may still go.
     pub depth: usize,
+    /// Elements that the results of surrounding nodes hold.
+    pub held: usize,
 }
 
 impl EvalCx<'_> {
@@ -363,6 +402,13 @@ impl EvalCx<'_> {
     /// Sizes of a list of dims.
     pub fn sizes(&self, dims: &[Dim]) -> Result<Vec<usize>, OpError> {
         dims.iter().map(|d| self.size(d)).collect()
+    }
+
+    /// The number of elements of scratch of these sizes, if it is within the limit.
+    pub fn scratch(&self, sizes: &[usize]) -> Result<usize, OpError> {
+        let n = crate::tensor::checked_numel(sizes)?;
+        self.options.check_held("its scratch needs", n)?;
+        Ok(n)
     }
 
     /// Runs nested graph `i` on its inputs (block arguments, then captures).

@@ -26,7 +26,7 @@ pub fn bisect(module: &Module, inputs: &[(String, Tensor)], args: &VerifyArgs) -
     let mut reference: BTreeMap<ValueId, Tensor> = BTreeMap::new();
     let values: Vec<Value> = inputs.iter().map(|(_, t)| t.clone().into()).collect();
     let start = EvalInputs { inputs: values, ..EvalInputs::default() };
-    evaluate_observed(module, &start, EvalOptions { f64_accumulate: true }, &mut |v, x| {
+    evaluate_observed(module, &start, EvalOptions::accurate(), &mut |v, x| {
         if let Value::Tensor(t) = x {
             reference.insert(v, t.clone());
         }

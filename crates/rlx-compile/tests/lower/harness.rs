@@ -94,7 +94,7 @@ pub fn agree_on(m: &Module, lir: &Lir, inputs: Vec<Tensor>, params: Vec<Tensor>,
         states: BTreeMap::new(),
         binding: DimBinding::new(),
     };
-    let Ok(want) = evaluate(m, &given, EvalOptions { f64_accumulate: true }) else { return false };
+    let Ok(want) = evaluate(m, &given, EvalOptions::accurate()) else { return false };
     let got =
         interp::run(lir, &inputs, &params, &DimBinding::new()).unwrap_or_else(|e| panic!("{binding}: {e}\n{lir}"));
     for ((o, want), got) in m.main.outputs().iter().zip(&want.outputs).zip(&got) {

@@ -460,10 +460,11 @@ impl Interp<'_> {
                 let functions = BTreeMap::new();
                 let cx = EvalCx {
                     binding: &self.binding,
-                    options: EvalOptions { f64_accumulate: true },
+                    options: EvalOptions::accurate(),
                     regions: &[],
                     functions: &functions,
                     depth: 1,
+                    held: 0,
                 };
                 let args: Vec<Value> = inputs.into_iter().map(Value::from).collect();
                 let results = op.def().eval(&cx, &args).map_err(|e| e.to_string())?;

@@ -27,7 +27,7 @@ impl AroundAxis {
     /// Calls `f` with the position of the first element of every line along the axis, in row-major order; the `k`-th element of the
     /// line is `k · inner` further.
     pub fn for_each_line(&self, mut f: impl FnMut(usize)) {
-        if self.size == 0 {
+        if self.size == 0 || self.inner == 0 {
             return;
         }
         for o in 0..self.outer {

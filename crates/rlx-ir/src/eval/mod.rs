@@ -105,7 +105,8 @@ pub fn evaluate_observed(
         };
         start.push((s.value, t.into()));
     }
-    let values = run(g, start, &mut binding, options, &module.functions, MAX_DEPTH, observe)?;
+    let around = Around { options, functions: &module.functions, depth: MAX_DEPTH, held: 0 };
+    let values = run(g, start, &mut binding, &around, observe)?;
     let take = |v: ValueId| {
         values
             .get(v.index())
@@ -152,7 +153,8 @@ pub fn eval_nested(g: &Graph, args: &[Value], cx: &EvalCx<'_>) -> Result<Vec<Val
             binding.set(s.clone(), v);
         }
     }
-    let values = run(g, start, &mut binding, cx.options, cx.functions, depth, &mut |_, _| {})
+    let around = Around { options: cx.options, functions: cx.functions, depth, held: cx.held };
+    let values = run(g, start, &mut binding, &around, &mut |_, _| {})
         .map_err(|e| OpError::new(format!("in graph `{}`: {e}", g.name())))?;
     g.outputs()
         .iter()
@@ -212,14 +214,39 @@ fn sizes(shape: &Shape, binding: &DimBinding) -> Result<Vec<usize>, OpError> {
         .collect()
 }
 
+/// What a graph is run in.
+struct Around<'a> {
+    options: EvalOptions,
+    functions: &'a BTreeMap<String, Graph>,
+    depth: usize,
+    /// Elements that the results of surrounding nodes hold.
+    held: usize,
+}
+
+/// Elements of a value.
+fn elements(v: &Value) -> usize {
+    match v {
+        Value::Tensor(t) => t.numel(),
+        Value::Sequence(s) => s.iter().map(elements).fold(0, usize::saturating_add),
+        Value::Optional(o) => o.as_deref().map_or(0, elements),
+    }
+}
+
+/// Elements that a node's results will have, as far as sizes are known before it runs.
+fn expected(g: &Graph, node: &Node, binding: &DimBinding) -> usize {
+    let of = |t: &crate::types::TensorType| {
+        let sizes = sizes(&t.shape, binding).ok()?;
+        Some(crate::tensor::checked_numel(&sizes).unwrap_or(usize::MAX))
+    };
+    node.results.iter().filter_map(|&r| g.tensor_type(r).and_then(of)).fold(0, usize::saturating_add)
+}
+
 /// Runs the nodes in order; gives all values that were not dropped after their last use by an output.
 fn run(
     g: &Graph,
     start: Vec<(ValueId, Value)>,
     binding: &mut DimBinding,
-    options: EvalOptions,
-    functions: &BTreeMap<String, Graph>,
-    depth: usize,
+    around: &Around<'_>,
     observe: &mut dyn FnMut(ValueId, &Value),
 ) -> Result<Vec<Option<Value>>, IrError> {
     for c in g.constraints() {
@@ -230,6 +257,9 @@ fn run(
     }
     let mut remaining = g.use_counts();
     let mut values: Vec<Option<Value>> = vec![None; g.num_values()];
+    // Inputs are the caller's; what counts is what nodes make.
+    let mut held = around.held;
+    let mut made = vec![false; g.num_values()];
     for (v, x) in start {
         observe(v, &x);
         if let Some(slot) = values.get_mut(v.index()) {
@@ -250,20 +280,26 @@ fn run(
             .collect::<Result<Vec<_>, _>>()?;
         let fail =
             |error: OpError| IrError::Op { node: Box::new(g.describe(&node.op, &node.operands, &node.loc)), error };
-        let cx = EvalCx { binding, options, regions: &node.regions, functions, depth };
+        let Around { options, functions, depth, .. } = *around;
+        let expected = expected(g, node, binding);
+        options.check_results(expected).map_err(fail)?;
+        options.check_held("all values together have", held.saturating_add(expected)).map_err(fail)?;
+        let cx = EvalCx { binding, options, regions: &node.regions, functions, depth, held };
         let results = node.op.def().eval(&cx, &args).map_err(fail)?;
         check_results(g, node, &results, binding).map_err(fail)?;
         for (v, x) in node.results.iter().zip(results) {
             observe(*v, &x);
-            if let Some(slot) = values.get_mut(v.index()) {
-                *slot = Some(x);
+            held = held.saturating_add(elements(&x));
+            if let (Some(slot), Some(made)) = (values.get_mut(v.index()), made.get_mut(v.index())) {
+                (*slot, *made) = (Some(x), true);
             }
         }
+        options.check_held("all values together have", held).map_err(fail)?;
         for v in &node.operands {
             if let Some(n) = remaining.get_mut(v.index()) {
                 *n = n.saturating_sub(1);
-                if *n == 0 {
-                    values[v.index()] = None;
+                if *n == 0 && let Some(x) = values.get_mut(v.index()).and_then(Option::take) && made[v.index()] {
+                    held = held.saturating_sub(elements(&x));
                 }
             }
         }

@@ -45,7 +45,7 @@ proptest! {
     #[test]
     fn tame_graphs_are_well_conditioned(r in random_graph(24, GraphOptions::default())) {
         // Accumulating in f64 is another right implementation.
-        let run = |f64_accumulate| evaluate(&r.module, &r.inputs, EvalOptions { f64_accumulate }).unwrap().outputs;
+        let run = |f64_accumulate| evaluate(&r.module, &r.inputs, EvalOptions { f64_accumulate, ..EvalOptions::default() }).unwrap().outputs;
         for (a, b) in run(true).iter().zip(&run(false)) {
             let bits = a.as_tensor().map_or(0, |t| t.dtype().bits());
             let tol = if bits >= 32 { 1e-3 } else { 0.1 };

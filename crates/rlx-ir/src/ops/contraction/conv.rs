@@ -38,6 +38,7 @@ op! {
 impl Conv {
     fn convolve<T: Number>(
         &self,
+        cx: &EvalCx<'_>,
         dtype: DType,
         low: &[i64],
         dims: &[usize],
@@ -73,7 +74,7 @@ impl Conv {
         }
         // Row (channel, tap) of the patch matrix holds what that tap sees at each output position.
         let meets = Taps::new(&axes);
-        let mut patches = vec![T::ZERO; checked_numel(&[k, spots])?];
+        let mut patches = vec![T::ZERO; cx.scratch(&[k, spots])?];
         for (block, sums) in out.chunks_exact_mut(outs * spots).enumerate() {
             patches.fill(T::ZERO);
             let mut rows = patches.chunks_exact_mut(spots);
@@ -163,7 +164,7 @@ impl OpRules for Conv {
         let (low, dims) = self.output_dims(cx, x, w)?;
         let dtype = x.dtype();
         let out =
-            with_number!(accumulator(dtype, cx.options)?, T => self.convolve::<T>(dtype, &low, &dims, x, w, bias)?);
+            with_number!(accumulator(dtype, cx.options)?, T => self.convolve::<T>(cx, dtype, &low, &dims, x, w, bias)?);
         Ok(vec![out.into()])
     }
 

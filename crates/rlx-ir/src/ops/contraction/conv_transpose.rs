@@ -38,6 +38,7 @@ op! {
 impl ConvTranspose {
     fn convolve<T: Number>(
         &self,
+        cx: &EvalCx<'_>,
         dtype: DType,
         low: &[i64],
         dims: &[usize],
@@ -75,7 +76,7 @@ impl ConvTranspose {
         let kernels = permuted(T::widen(w), &[groups, ins, rows], &[0, 2, 1]);
         let xs = T::widen(x);
         let meets = Taps::new(&axes);
-        let mut spread = vec![T::ZERO; checked_numel(&[rows, cells])?];
+        let mut spread = vec![T::ZERO; cx.scratch(&[rows, cells])?];
         let one = T::ONE;
         for (block, sums) in out.chunks_exact_mut(outs * spots).enumerate() {
             spread.fill(T::ZERO);
@@ -165,7 +166,7 @@ impl OpRules for ConvTranspose {
         }
         let dtype = x.dtype();
         let out =
-            with_number!(accumulator(dtype, cx.options)?, T => self.convolve::<T>(dtype, &low, &dims, x, w, bias)?);
+            with_number!(accumulator(dtype, cx.options)?, T => self.convolve::<T>(cx, dtype, &low, &dims, x, w, bias)?);
         Ok(vec![out.into()])
     }
 

@@ -182,7 +182,7 @@ impl OpRules for Loop {
             cond = next.as_ref().and_then(|e| e.ints()).is_some_and(|v| v.first().is_some_and(|&c| c != 0));
             carried = outputs.by_ref().take(self.carried).collect();
             for (stack, v) in stacks.iter_mut().zip(outputs) {
-                stack.push(v)?;
+                stack.push(cx, v)?;
             }
             iteration = iteration.checked_add(1).ok_or_else(|| OpError::new("more than i64::MAX iterations"))?;
         }

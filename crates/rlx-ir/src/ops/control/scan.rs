@@ -136,7 +136,7 @@ impl OpRules for Scan {
             let mut outputs = cx.region(0, &inputs)?.into_iter();
             carried = outputs.by_ref().take(self.carried).collect();
             for (stack, v) in stacks.iter_mut().zip(outputs) {
-                stack.push(v)?;
+                stack.push(cx, v)?;
             }
         }
         let inputs = carried.clone();

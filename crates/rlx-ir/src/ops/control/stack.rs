@@ -8,27 +8,36 @@ use crate::graph::{Graph, ValueId};
 use crate::op::EvalCx;
 use crate::tensor::{Tensor, Value};
 
+/// What a slice counts at least against the limit of elements.
+const SLICE_COST: usize = 4;
+
 /// Slices of one shape and dtype.
 #[derive(Clone, Default)]
-pub(super) struct Stack(Vec<Tensor>);
+pub(super) struct Stack {
+    slices: Vec<Tensor>,
+    elements: usize,
+}
 
 impl Stack {
-    /// Adds the next slice.
-    pub fn push(&mut self, v: Value) -> Result<(), OpError> {
+    /// Adds the next slice, as long as the stack is within the limit.
+    pub fn push(&mut self, cx: &EvalCx<'_>, v: Value) -> Result<(), OpError> {
         let Value::Tensor(t) = v else { return Err(OpError::new("a scan output must be a tensor")) };
-        if let Some(first) = self.0.first()
+        if let Some(first) = self.slices.first()
             && (first.dims() != t.dims() || first.dtype() != t.dtype())
         {
-            return Err(OpError::new(format!("iteration {} gives {t:?} where the first gave {first:?}", self.0.len()))
+            return Err(OpError::new(format!("iteration {} gives {t:?} where the first gave {first:?}", self.slices.len()))
                 .hint("a scan output has the same shape in all iterations"));
         }
-        self.0.push(t);
+        // A slice costs memory even where it has no elements.
+        self.elements = self.elements.saturating_add(t.numel().max(SLICE_COST));
+        cx.options.check_results(self.elements)?;
+        self.slices.push(t);
         Ok(())
     }
 
     /// Reverses the order of slices.
     pub fn reverse(&mut self) {
-        self.0.reverse();
+        self.slices.reverse();
     }
 
     /// The slices along a new axis; `empty` tells dtype and shape of a slice if there is none.
@@ -37,21 +46,21 @@ impl Stack {
         axis: usize,
         empty: impl FnOnce() -> Result<(DType, Vec<usize>), OpError>,
     ) -> Result<Value, OpError> {
-        let (dtype, slice) = match self.0.first() {
+        let (dtype, slice) = match self.slices.first() {
             Some(t) => (t.dtype(), t.dims().to_vec()),
             None => empty()?,
         };
         let mut out = Raw::with_capacity(dtype, 0);
-        for t in &self.0 {
+        for t in &self.slices {
             out.extend(&Raw::of(t), 0, t.numel())?;
         }
-        let stacked = [&[self.0.len()], &slice[..]].concat();
+        let stacked = [&[self.slices.len()], &slice[..]].concat();
         let t = out.finish(&stacked)?;
         if axis == 0 {
             return Ok(t.into());
         }
         let mut dims = slice;
-        dims.insert(axis.min(dims.len()), self.0.len());
+        dims.insert(axis.min(dims.len()), self.slices.len());
         let mut strides = row_major_strides(&stacked);
         let first = strides.remove(0);
         strides.insert(axis.min(strides.len()), first);

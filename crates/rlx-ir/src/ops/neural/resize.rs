@@ -116,6 +116,12 @@ impl Resize {
         if input == 0 && output > 0 {
             return Err(OpError::new(format!("axis {axis} has no elements to make {output} from")));
         }
+        let table = output.saturating_mul(self.taps_per_element(axis, input, output));
+        if table > MAX_TABLE {
+            return Err(OpError::new(format!(
+                "axis {axis} from {input} to {output} elements needs {table} weights, more than {MAX_TABLE}"
+            )));
+        }
         Ok(Some(Taps::of_axis(self, axis, input, output)))
     }
 
@@ -131,6 +137,9 @@ impl Resize {
         (at(&self.roi_start, 0.0), at(&self.roi_end, 1.0))
     }
 }
+
+/// How many weights the table of an axis may have.
+const MAX_TABLE: usize = crate::ops::shape::MAX_AXIS_TABLE / 8;
 
 /// The filter's width is the inverse of the scale; a smaller stated scale would only exhaust memory.
 const MIN_ANTIALIAS_SCALE: f64 = 1e-4;

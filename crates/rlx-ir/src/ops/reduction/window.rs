@@ -119,19 +119,17 @@ impl Windows<'_> {
                 count -= 1;
             }
             let count = usize::try_from(count).map_err(|_| OpError::new("too many windows"))?;
+            cx.scratch(&[count])?;
             let mut axis = AxisWindows { cells: Vec::new(), padded: Vec::new() };
             for o in 0..count as i128 {
-                let taps =
-                    (0..i128::from(self.window[i])).map(|k| o * stride + k * dilation).take_while(|&p| p < padded);
-                let (mut cells, mut seen) = (Vec::new(), 0);
-                for p in taps {
-                    seen += 1;
-                    if (0..n as i128).contains(&(p - low)) {
-                        cells.push((p - low) as usize * steps[i]);
-                    }
-                }
+                // Tap k is at o·stride + k·dilation of the padded input; taps between `first` and `end` are on cells, which keeps this
+                // short however wide the window is.
+                let start = o * stride;
+                let taps_before = |p: i128| ((p - start + dilation - 1).max(0) / dilation).min(i128::from(self.window[i]));
+                let (first, end) = (taps_before(low), taps_before(begin));
+                let cells = (first..end).map(|k| (start + k * dilation - low) as usize * steps[i]).collect();
                 axis.cells.push(cells);
-                axis.padded.push(seen);
+                axis.padded.push(usize::try_from(taps_before(padded)).map_err(|_| OpError::new("too many taps"))?);
             }
             dims.push(count);
             axes.push(axis);
@@ -151,7 +149,7 @@ impl Placed {
             let mut padded = 1;
             for ((slot, axis), &o) in cells.iter_mut().zip(&self.axes).zip(index) {
                 *slot = &axis.cells[o];
-                padded *= axis.padded[o];
+                padded = axis.padded[o].saturating_mul(padded);
             }
             f(&cells, padded);
         });

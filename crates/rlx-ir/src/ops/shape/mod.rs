@@ -19,7 +19,7 @@ pub use concat::Concat;
 pub use constant::Constant;
 pub use from_dims::FromDims;
 pub use iota::Iota;
-pub use pad::{Pad, PadMode, pad_sources};
+pub use pad::{MAX_AXIS_TABLE, Pad, PadMode, pad_sources};
 pub use reshape::Reshape;
 pub use reverse::Reverse;
 pub use shape_of::{ReadDims, ShapeOf};

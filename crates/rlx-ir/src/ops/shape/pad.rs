@@ -38,6 +38,9 @@ op! {
     }
 }
 
+/// How long an axis may become where each of its elements is looked up in a table.
+pub const MAX_AXIS_TABLE: usize = 1 << 27;
+
 /// The source index of each index along one axis of `n` elements padded by `low` and `high`; `None` is the fill.
 pub fn pad_sources(n: usize, low: i64, high: i64, mode: PadMode) -> Result<Vec<Option<usize>>, OpError> {
     let (n, low, high) = (n as i128, i128::from(low), i128::from(high));
@@ -47,8 +50,8 @@ pub fn pad_sources(n: usize, low: i64, high: i64, mode: PadMode) -> Result<Vec<O
     }
     let (first, end) = ((-low).max(0).min(n), n - (-high).max(0).min(n));
     let kept = (end - first).max(0);
-    let total = usize::try_from(out).ok().filter(|&t| t <= isize::MAX as usize / 16);
-    let total = total.ok_or_else(|| OpError::new(format!("padding {n} elements by {low} and {high} is too large")))?;
+    let total = usize::try_from(out).ok().filter(|&t| t <= MAX_AXIS_TABLE);
+    let total = total.ok_or_else(|| OpError::new(format!("padding {n} elements by {low} and {high} gives more than {MAX_AXIS_TABLE}")))?;
     (0..total as i128)
         .map(|i| {
             // Index relative to what is left after cropping.

@@ -23,7 +23,7 @@ impl Taps {
 
     /// For each element of the resized axis.
     pub(super) fn of_axis(op: &Resize, axis: usize, input: usize, output: usize) -> Vec<Taps> {
-        let scale = op.scales.get(axis).copied().flatten().map_or_else(|| output as f64 / input as f64, FloatBits::get);
+        let scale = op.scale(axis, input, output);
         (0..output).map(|i| Taps::at(op, op.place(axis, i, input, output, scale), input, scale)).collect()
     }
 
@@ -55,6 +55,22 @@ impl Taps {
 }
 
 impl Resize {
+    /// About how many elements of the operand make one of the result.
+    pub(super) fn taps_per_element(&self, axis: usize, input: usize, output: usize) -> usize {
+        let radius = match self.mode {
+            ResizeMode::Nearest | ResizeMode::Linear => 1.0,
+            ResizeMode::Cubic => 2.0,
+        };
+        let scale = if self.antialias { self.scale(axis, input, output).min(1.0) } else { 1.0 };
+        // Casts of floats saturate.
+        (2.0 * radius / scale).ceil() as usize
+    }
+
+    /// Elements of the result per element of the operand.
+    fn scale(&self, axis: usize, input: usize, output: usize) -> f64 {
+        self.scales.get(axis).copied().flatten().map_or_else(|| output as f64 / input as f64, FloatBits::get)
+    }
+
     /// Where element `i` of the resized axis lies on the operand's.
     fn place(&self, axis: usize, i: usize, input: usize, output: usize, scale: f64) -> f64 {
         let (i, input, stretched) = (i as f64, input as f64, scale * input as f64);
