@@ -27,7 +27,14 @@ pub fn load(path: &Path) -> Result<Loaded, CliError> {
         rlx::ir::text::parse_module(&text).map_err(|e| CliError::Model(format!("{}: {e}", path.display())))?
     } else {
         if !path.is_file() {
-            return Err(CliError::File(path.to_path_buf(), "no such file".into()));
+            let why = if path.is_dir() {
+                "is a folder"
+            } else if path.exists() {
+                "is no regular file"
+            } else {
+                "no such file"
+            };
+            return Err(CliError::File(path.to_path_buf(), why.into()));
         }
         let imported = rlx::onnx::load(path, &rlx::onnx::ImportOptions::default())
             .map_err(|e| CliError::Model(format!("{}: {e}", path.display())))?;

@@ -61,6 +61,18 @@ pub enum TensorError {
         /// Bytes given.
         got: usize,
     },
+    /// The number of elements and the shape disagree.
+    #[error("{dtype}{dims:?} needs {expected} elements, got {got}")]
+    Count {
+        /// Element type.
+        dtype: DType,
+        /// Shape asked for.
+        dims: Vec<usize>,
+        /// Elements that the shape has.
+        expected: usize,
+        /// Elements given.
+        got: usize,
+    },
     /// A typed view was asked for that the dtype has not.
     #[error("a tensor of {0} has no such typed view")]
     View(DType),
@@ -141,7 +153,7 @@ impl Tensor {
     pub fn from_strings(dims: &[usize], values: Vec<String>) -> Result<Self, TensorError> {
         let n = checked_numel(dims)?;
         if n != values.len() {
-            return Err(TensorError::Length { dtype: DType::Str, dims: dims.to_vec(), expected: n, got: values.len() });
+            return Err(TensorError::Count { dtype: DType::Str, dims: dims.to_vec(), expected: n, got: values.len() });
         }
         Ok(Tensor { dtype: DType::Str, dims: dims.into(), data: Data::Strings(values.into()) })
     }
@@ -160,7 +172,7 @@ impl Tensor {
     pub fn from_elements(dtype: DType, dims: &[usize], elements: &Elements) -> Result<Self, TensorError> {
         let n = checked_numel(dims)?;
         if elements.len() != n {
-            return Err(TensorError::Length { dtype, dims: dims.to_vec(), expected: n, got: elements.len() });
+            return Err(TensorError::Count { dtype, dims: dims.to_vec(), expected: n, got: elements.len() });
         }
         if let Elements::Str(v) = elements {
             return Self::from_strings(dims, v.clone());

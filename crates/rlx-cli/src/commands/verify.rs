@@ -139,9 +139,8 @@ fn evaluator_case(module: &Module, args: &VerifyArgs) -> Result<Case, CliError> 
     let inputs = fill::inputs(module, &args.inputs)?;
     let _progress = Progress::start("evaluating the reference");
     let values: Vec<Value> = inputs.iter().map(|(_, t)| t.clone().into()).collect();
-    let results =
-        evaluate(module, &EvalInputs { inputs: values, ..EvalInputs::default() }, EvalOptions::accurate())
-            .map_err(|e| CliError::Run(e.to_string()))?;
+    let results = evaluate(module, &EvalInputs { inputs: values, ..EvalInputs::default() }, EvalOptions::accurate())
+        .map_err(|e| CliError::Run(e.to_string()))?;
     let outputs = module
         .main
         .outputs()

@@ -96,7 +96,10 @@ fn size(t: &rlx_ir::TensorType) -> Option<usize> {
 fn evaluate(op: &Op, args: &[Value], functions: &BTreeMap<String, Graph>) -> Result<Vec<Value>, OpError> {
     let binding = DimBinding::new();
     let depth = rlx_ir::eval::MAX_DEPTH;
-    op.def().eval(&EvalCx { binding: &binding, options: EvalOptions::default(), regions: &[], functions, depth, held: 0 }, args)
+    op.def().eval(
+        &EvalCx { binding: &binding, options: EvalOptions::default(), regions: &[], functions, depth, held: 0 },
+        args,
+    )
 }
 
 /// The contents of a literal, also one that is kept as a rule: a range, sizes, a broadcast.

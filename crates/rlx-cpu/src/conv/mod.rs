@@ -53,6 +53,9 @@ enum How {
     Generic,
 }
 
+/// A transposed convolution is a convolution for each way in which strides and output points meet: as many as the product of its strides.
+const MAX_PHASES: usize = 1 << 16;
+
 /// Plans a convolution.
 pub fn plan(k: &ConvKernel, code: &Code, cx: &BindCx<'_>) -> Result<ConvPlan, BindError> {
     let (batch, in_channels, out_channels) = (cx.size(k.batch)?, cx.size(k.in_channels)?, cx.size(k.out_channels)?);
@@ -70,6 +73,14 @@ pub fn plan(k: &ConvKernel, code: &Code, cx: &BindCx<'_>) -> Result<ConvPlan, Bi
     }
     if k.strides.iter().chain(&k.dilations).any(|&s| s < 1) {
         return Err(format!("a convolution with strides {:?} and dilations {:?}", k.strides, k.dilations));
+    }
+    let phases = |(&s, &n): (&i64, &usize)| usize::try_from(s).unwrap_or(usize::MAX).min(n);
+    let phases = k.strides.iter().zip(&out_spatial).map(phases).fold(1, usize::saturating_mul);
+    if k.transposed && phases > MAX_PHASES {
+        return Err(format!(
+            "a transposed convolution with strides {:?} is more than {MAX_PHASES} convolutions",
+            k.strides
+        ));
     }
     let space = |head: &[usize], tail: &[usize]| head.iter().chain(tail).copied().collect::<Sizes>();
     let input = cx.access(&k.input, &space(&[batch, in_channels], &in_spatial))?;

@@ -13,7 +13,6 @@ use rlx_ir::ops::Elementwise;
 use rlx_ir::ops::elementwise::{Binary, Compare};
 use rlx_ir::ops::shape::ReadDims;
 use rlx_ir::{DType, Dim, Symbol, Tensor};
-use std::time::Duration;
 
 fn add(m: &mut Maker, a: BufId, b: BufId, to: BufId) {
     binary(m, Binary::Add, DType::F32, a, b, to);
@@ -388,9 +387,9 @@ fn kernels_are_timed() {
     assert!(profile.iter().all(|k| k.kind == "map" && k.ops == 100 && k.bytes >= 800), "{profile:?}");
 }
 
-/// A binding of many kernels is found again by its sizes, and made anew in far less time than they run.
+/// A binding of many kernels is made once for each size and found again.
 #[test]
-fn many_kernels_are_bound_quickly() {
+fn each_size_of_many_kernels_is_bound_once() {
     let mut m = Maker::new();
     let shape = ["batch", "seq"].map(Dim::symbol);
     let width = |i: usize| Dim::from(64 + i % 7);
@@ -413,13 +412,11 @@ fn many_kernels_are_bound_quickly() {
     }
     let e = m.executable(&CompileOptions::new().threads(1));
     let input = |seq: usize| Tensor::zeros(DType::F32, &[2, seq, 64]).unwrap();
-    let mut best = Duration::MAX;
     for seq in 1..20 {
         e.run(&[(&input(seq)).into()], None).unwrap();
-        best = best.min(e.stats().last_bind);
+        // How long a binding takes is measured in bench/; here each size is bound once.
+        assert_eq!(e.stats().binds, seq as u64, "bind {seq}");
     }
-    println!("150 kernels bound in {best:?}");
-    assert!(best < Duration::from_millis(5), "{best:?}");
     let before = e.stats();
     e.run(&[(&input(7)).into()], None).unwrap();
     assert_eq!((e.stats().binds, e.stats().bind_hits), (before.binds, before.bind_hits + 1));

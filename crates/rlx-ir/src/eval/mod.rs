@@ -298,7 +298,10 @@ fn run(
         for v in &node.operands {
             if let Some(n) = remaining.get_mut(v.index()) {
                 *n = n.saturating_sub(1);
-                if *n == 0 && let Some(x) = values.get_mut(v.index()).and_then(Option::take) && made[v.index()] {
+                if *n == 0
+                    && let Some(x) = values.get_mut(v.index()).and_then(Option::take)
+                    && made[v.index()]
+                {
                     held = held.saturating_sub(elements(&x));
                 }
             }

@@ -60,3 +60,57 @@ fn errors_name_the_node_and_its_operands() {
     let e = b.add(x, y).unwrap_err().to_string();
     assert!(e.contains("%x: f32[2]") && e.contains("%y: i32[2]") && e.contains("convert"), "{e}");
 }
+
+/// Results of absurd sizes, by every way that makes much of little, are refused before anything is allocated.
+#[test]
+fn absurd_results_are_errors() {
+    use crate::ops::shape::PadMode;
+    let huge = || Dim::from(1i64 << 40);
+    type Make = fn(&mut Builder, ValueId, Dim) -> Result<ValueId, IrError>;
+    let makes: [Make; 5] = [
+        |b, _, n| b.iota(DType::I64, [n], 0),
+        |b, x, n| b.broadcast_to(x, [n, Dim::from(3)]),
+        |b, x, n| b.pad(x, None, vec![n], vec![Dim::ZERO], PadMode::Constant),
+        |b, x, n| b.pad(x, None, vec![n], vec![Dim::ZERO], PadMode::Reflect),
+        |b, x, n| {
+            let rows = b.broadcast_to(x, [n.clone(), Dim::from(3)])?;
+            b.reshape(rows, [n * 3])
+        },
+    ];
+    for (i, make) in makes.iter().enumerate() {
+        let mut b = Builder::new("main");
+        let x = b.input("x", DType::F32, [Dim::from(3)]).unwrap();
+        let y = make(&mut b, x, huge()).unwrap();
+        b.output("y", y).unwrap();
+        let m = Module::from_graph(b.finish());
+        let start = EvalInputs { inputs: vec![Tensor::zeros(DType::F32, &[3]).unwrap().into()], ..Default::default() };
+        let e = evaluate(&m, &start, EvalOptions::accurate()).unwrap_err().to_string();
+        assert!(e.contains("more than the evaluator's limit"), "{i}: {e}");
+    }
+}
+
+/// What is held at a time is limited, not what is made and dropped.
+#[test]
+fn what_is_held_is_limited() {
+    let chain = |n: usize, keep: bool| {
+        let mut b = Builder::new("main");
+        let mut last = b.input("x", DType::F32, [Dim::from(100)]).unwrap();
+        let mut all = Vec::new();
+        for _ in 0..n {
+            last = b.neg(last).unwrap();
+            all.push(last);
+        }
+        for &v in all.iter().filter(|_| keep) {
+            last = b.add(last, v).unwrap();
+        }
+        b.output("y", last).unwrap();
+        let m = Module::from_graph(b.finish());
+        let start =
+            EvalInputs { inputs: vec![Tensor::zeros(DType::F32, &[100]).unwrap().into()], ..Default::default() };
+        evaluate(&m, &start, EvalOptions { max_elements: 200, ..EvalOptions::default() })
+    };
+    assert!(chain(50, false).is_ok());
+    assert!(chain(6, true).is_ok());
+    let e = chain(50, true).unwrap_err().to_string();
+    assert!(e.contains("more than the evaluator's limit of 800"), "{e}");
+}

@@ -228,6 +228,9 @@ fn four_axes(cx: &mut NodeCx<'_, '_>, m: ValueId) -> Result<ValueId, Failure> {
 fn scores(cx: &mut NodeCx<'_, '_>, parts: &Parts, op: &Attention, mask: Option<ValueId>) -> Result<ValueId, Failure> {
     let mode = cx.int("qk_matmul_output_mode", 0)?;
     let (qs, ks) = (cx.shape(parts.q)?, cx.shape(parts.k)?);
+    if qs.rank() != 4 || ks.rank() != 4 {
+        return Err(Failure::refused(format!("queries {qs} and keys {ks} must have four axes")));
+    }
     let mut k = parts.k;
     if qs[1] != ks[1] {
         // Each head of keys serves several of queries, neighbours sharing one.

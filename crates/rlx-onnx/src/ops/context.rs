@@ -429,7 +429,14 @@ fn find_tensor(b: &Builder, v: ValueId, depth: usize, known: &mut HashMap<ValueI
     let arg = |&o: &ValueId| known_tensor(b, o, depth - 1, known).map(Value::from);
     let args = node.operands.iter().map(arg).collect::<Option<Vec<_>>>()?;
     let (binding, functions) = (DimBinding::new(), BTreeMap::new());
-    let cx = EvalCx { binding: &binding, options: Default::default(), regions: &[], functions: &functions, depth: 1, held: 0 };
+    let cx = EvalCx {
+        binding: &binding,
+        options: Default::default(),
+        regions: &[],
+        functions: &functions,
+        depth: 1,
+        held: 0,
+    };
     let results = def.eval(&cx, &args).ok()?;
     let i = node.results.iter().position(|&r| r == v)?;
     results.get(i)?.as_tensor().cloned()

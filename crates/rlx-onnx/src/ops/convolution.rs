@@ -195,7 +195,8 @@ fn col2im(cx: &mut NodeCx<'_, '_>) -> Out {
     let groups = channels.as_const().ok_or_else(|| Failure::refused("the number of channels must be known"))?;
     let (mut grid, mut rest) = (vec![batch.clone(), columns.clone()], Vec::new());
     for i in 0..n {
-        let free = image[i].saturating_add(pads[i]).saturating_add(pads[i + n]) - ((block[i] - 1) * dilations[i] + 1);
+        let free = image[i].saturating_add(pads[i]).saturating_add(pads[i + n]);
+        let free = free.saturating_sub((block[i] - 1) * dilations[i] + 1);
         if free < 0 {
             return Err(Failure::refused(format!("a block of {} does not fit into {} pixels", block[i], image[i])));
         }

@@ -150,7 +150,11 @@ fn tensor_scatter(cx: &mut NodeCx<'_, '_>) -> Out {
     let axis = cx.axis(cache, axis)?;
     let circular = cx.word("mode", "linear", &[("linear", false), ("circular", true)])?;
     let (shape, rank) = (cx.shape(update)?, cx.rank(update)?);
-    let at = cx.b().iota(DType::I64, [shape[axis].clone()], 0)?;
+    let Some(steps) = shape.get(axis).filter(|_| rank == cx.shape(cache).map_or(0, |s| s.rank())).cloned() else {
+        let cache = cx.shape(cache)?;
+        return Err(Failure::refused(format!("the update {shape} must have as many axes as the cache {cache}")));
+    };
+    let at = cx.b().iota(DType::I64, [steps], 0)?;
     let mut at = cx.along(at, axis, rank)?;
     if let Some(start) = cx.opt(2)? {
         let start = cx.b().convert(start, DType::I64)?;

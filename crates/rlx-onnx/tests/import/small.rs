@@ -286,10 +286,10 @@ fn functions_that_multiply_are_refused() {
     let mut m = model(typed_graph(vec![typed("x", F, &["2"])], vec![call(0, "x", "y")], "y"));
     m.opset_import.push(opset("my.ops", 1));
     m.functions = functions;
-    let start = std::time::Instant::now();
     let e = try_import(&m, &ImportOptions::default()).unwrap_err().to_string();
     assert!(e.contains("too many nodes"), "{e}");
-    assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
+    // Once the limit is met, what is left is not written out: each function is refused at most once.
+    assert!(e.matches("too many nodes").count() <= 41, "{e}");
 }
 
 #[test]
@@ -344,4 +344,16 @@ fn fixed_inputs_tell_what_must_be_known() {
 fn attributes_without_meaning_are_warned_of() {
     let m = model(typed_graph(vec![typed("x", F, &["2"])], vec![with(node("Relu", "x", "y"), int("colour", 3))], "y"));
     assert!(imported(&m).warnings[0].to_string().contains("`colour`"));
+}
+
+/// Operands of one op whose ranks differ where the standard wants them equal.
+#[test]
+fn ranks_that_differ_are_refused() {
+    let inputs = || vec![typed("x", F, &["2", "3", "4"]), typed("u", F, &["2"])];
+    for (op, operands) in [("TensorScatter", "x u"), ("TensorScatter", "u x"), ("ScatterElements", "x u u")] {
+        let mut m = model(typed_graph(inputs(), vec![node(op, operands, "y")], "y"));
+        m.opset_import = vec![opset("", 24)];
+        let e = try_import(&m, &ImportOptions::default()).unwrap_err().to_string();
+        assert!(e.contains("1 fault"), "{op} {operands}: {e}");
+    }
 }

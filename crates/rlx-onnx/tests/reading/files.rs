@@ -187,7 +187,7 @@ fn amplification_is_bounded() {
 }
 
 #[test]
-fn the_most_nodes_are_quick() {
+fn the_most_nodes_give_a_short_list() {
     let most = Limits::default().max_nodes as usize;
     let bytes = model(graph("", vec![NodeProto::default(); most], "")).encode_to_vec();
     assert_eq!(error(&bytes).code(), "onnx.invalid");

@@ -1,7 +1,6 @@
 //! Small files made by hand.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use prost::Message as _;
 use prost::bytes::Bytes;
@@ -94,21 +93,13 @@ pub fn read(model: &ModelProto) -> Result<Model, OnnxError> {
     read_bytes(model.encode_to_vec())
 }
 
-/// Reads a file's bytes; whatever they are, the answer takes less than a second. A machine that is
-/// busy with other things gets three tries.
+/// Reads a file's bytes; whatever they are, an error is no longer than a person reads.
 pub fn read_bytes(bytes: Vec<u8>) -> Result<Model, OnnxError> {
-    let bytes = Bytes::from(bytes);
-    for _ in 0..3 {
-        let start = Instant::now();
-        let result = OnnxFile::from_bytes(bytes.clone(), None, &ReadOptions::default()).and_then(OnnxFile::into_model);
-        if start.elapsed() < Duration::from_secs(1) {
-            if let Err(error) = &result {
-                assert!((1..100_000).contains(&error.to_string().len()));
-            }
-            return result;
-        }
+    let result = OnnxFile::from_bytes(bytes, None, &ReadOptions::default()).and_then(OnnxFile::into_model);
+    if let Err(error) = &result {
+        assert!((1..100_000).contains(&error.to_string().len()));
     }
-    panic!("reading takes more than a second");
+    result
 }
 
 /// All faults of a model.

@@ -92,6 +92,9 @@ fn merge_slices(outer: &Slice, inner: &Slice) -> Option<Slice> {
     Some(merged)
 }
 
+/// How many parts a join may get by taking over those of its operands: joins of the same operand twice, again and again, would have 2^n.
+const MAX_PARTS: usize = 256;
+
 /// Joins of one, of nothing, of joins.
 pub fn concat(c: &mut Canon<'_, '_>, op: &Op, operands: &[ValueId]) -> Found {
     let Some(ShapeOp::Concat(Concat { axis })) = shape_op(op) else { return Ok(None) };
@@ -107,7 +110,7 @@ pub fn concat(c: &mut Canon<'_, '_>, op: &Op, operands: &[ValueId]) -> Found {
             _ => parts.push(v),
         }
     }
-    if parts == operands || parts.is_empty() {
+    if parts == operands || parts.is_empty() || parts.len() > operands.len().max(MAX_PARTS) {
         return Ok(None);
     }
     c.emit(op.clone(), &parts).map(Some)

@@ -116,19 +116,15 @@ fn programs_share_subexpressions() {
 }
 
 #[test]
-fn a_thousand_dims_evaluate_in_microseconds() {
+fn a_thousand_dims_take_few_steps() {
     let dims = (0..1000i64).map(|i| {
         let base = Dim::symbol("batch") * Dim::symbol("seq") * (i + 1);
         if i % 3 == 0 { base.floor_div(Dim::symbol("heads")) } else { base + i }
     });
     let program = DimProgram::new(dims);
     let mut out = Vec::new();
-    let best = (0..20).map(|_| {
-        let start = std::time::Instant::now();
-        program.eval_into(&[8, 12, 128], &mut out).unwrap();
-        start.elapsed()
-    });
-    // About 10 µs when the machine is free; the limit leaves room for a loaded one.
-    assert!(best.min().unwrap() < std::time::Duration::from_micros(200));
+    program.eval_into(&[8, 12, 128], &mut out).unwrap();
+    // The shared product is computed once; a dim takes a scaling and a quotient or sum.
+    assert!(program.step_count() <= 3 * 1000 + 10, "{}", program.step_count());
     assert_eq!(out[1], 2 * 8 * 128 + 1);
 }

@@ -25,8 +25,11 @@ impl Stack {
         if let Some(first) = self.slices.first()
             && (first.dims() != t.dims() || first.dtype() != t.dtype())
         {
-            return Err(OpError::new(format!("iteration {} gives {t:?} where the first gave {first:?}", self.slices.len()))
-                .hint("a scan output has the same shape in all iterations"));
+            return Err(OpError::new(format!(
+                "iteration {} gives {t:?} where the first gave {first:?}",
+                self.slices.len()
+            ))
+            .hint("a scan output has the same shape in all iterations"));
         }
         // A slice costs memory even where it has no elements.
         self.elements = self.elements.saturating_add(t.numel().max(SLICE_COST));

@@ -46,9 +46,8 @@ fn integers_wrap_and_small_floats_accumulate_wider() {
     assert_eq!(floats(&r(ReduceKind::Sum, of(DType::F16, &[4096], &[1.0; 4096]))), [4096.0]);
     let x = t(&[3], &[1e8f32, 1.0, -1e8]);
     assert_eq!(floats(&r(ReduceKind::Sum, x.clone())), [0.0]);
-    let wide = run_with(&[x], EvalOptions::accurate(), true, |b, v| {
-        Ok(vec![b.reduce(v[0], ReduceKind::Sum, &[0], false)?])
-    });
+    let wide =
+        run_with(&[x], EvalOptions::accurate(), true, |b, v| Ok(vec![b.reduce(v[0], ReduceKind::Sum, &[0], false)?]));
     assert_eq!(floats(&wide.unwrap()[0]), [1.0]);
 }
 

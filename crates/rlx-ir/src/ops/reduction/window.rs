@@ -36,6 +36,9 @@ pub(super) struct Placed {
     pub axes: Vec<AxisWindows>,
 }
 
+/// How many taps a window may have: all are visited for each result.
+const MAX_TAPS: i64 = 1 << 28;
+
 impl Windows<'_> {
     /// Index of the first window axis.
     fn lead(&self, rank: usize) -> Result<usize, OpError> {
@@ -59,6 +62,9 @@ impl Windows<'_> {
             if let Some(x) = v.iter().find(|&&x| x < 1) {
                 return Err(OpError::new(format!("{what} must be ≥ 1, got {x}")));
             }
+        }
+        if self.window.iter().try_fold(1i64, |n, &w| n.checked_mul(w)).is_none_or(|n| n > MAX_TAPS) {
+            return Err(OpError::new(format!("a window of {:?} has more than {MAX_TAPS} taps", self.window)));
         }
         Ok(())
     }
@@ -125,7 +131,8 @@ impl Windows<'_> {
                 // Tap k is at o·stride + k·dilation of the padded input; taps between `first` and `end` are on cells, which keeps this
                 // short however wide the window is.
                 let start = o * stride;
-                let taps_before = |p: i128| ((p - start + dilation - 1).max(0) / dilation).min(i128::from(self.window[i]));
+                let taps_before =
+                    |p: i128| ((p - start + dilation - 1).max(0) / dilation).min(i128::from(self.window[i]));
                 let (first, end) = (taps_before(low), taps_before(begin));
                 let cells = (first..end).map(|k| (start + k * dilation - low) as usize * steps[i]).collect();
                 axis.cells.push(cells);

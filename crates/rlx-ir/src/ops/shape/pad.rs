@@ -51,7 +51,9 @@ pub fn pad_sources(n: usize, low: i64, high: i64, mode: PadMode) -> Result<Vec<O
     let (first, end) = ((-low).max(0).min(n), n - (-high).max(0).min(n));
     let kept = (end - first).max(0);
     let total = usize::try_from(out).ok().filter(|&t| t <= MAX_AXIS_TABLE);
-    let total = total.ok_or_else(|| OpError::new(format!("padding {n} elements by {low} and {high} gives more than {MAX_AXIS_TABLE}")))?;
+    let total = total.ok_or_else(|| {
+        OpError::new(format!("padding {n} elements by {low} and {high} gives more than {MAX_AXIS_TABLE}"))
+    })?;
     (0..total as i128)
         .map(|i| {
             // Index relative to what is left after cropping.
