@@ -61,10 +61,10 @@ fn sweep(kind: &str, count: u64, max_nodes: usize, options: &GraphOptions) {
 
 #[test]
 fn graphs_of_all_dtypes() {
-    sweep("all", 400, 14, &GraphOptions { max_elems: 1024, ..GraphOptions::default() });
+    sweep("all", 300, 14, &GraphOptions { max_elems: 1024, ..GraphOptions::default() });
 }
 
 #[test]
 fn graphs_of_f32() {
-    sweep("f32", 220, 24, &GraphOptions::default().dtypes(&[DType::F32, DType::I64, DType::Bool]));
+    sweep("f32", 120, 24, &GraphOptions::default().dtypes(&[DType::F32, DType::I64, DType::Bool]));
 }

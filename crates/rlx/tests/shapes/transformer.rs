@@ -69,7 +69,7 @@ fn transformer() -> Module {
 
 /// Words, of which the last third is padding in every second row.
 fn sentences(batch: usize, seq: usize) -> Vec<Tensor> {
-    let mask: Vec<bool> = (0..batch * seq).map(|i| i / seq % 2 == 0 || i % seq < seq - seq / 3).collect();
+    let mask: Vec<bool> = (0..batch * seq).map(|i| (i / seq).is_multiple_of(2) || i % seq < seq - seq / 3).collect();
     vec![ids((batch * 1000 + seq) as u64, &[batch, seq], WORDS), Tensor::from_bools(&[batch, seq], &mask).unwrap()]
 }
 
