@@ -58,14 +58,14 @@ pub fn plan(k: &ContractKernel, code: &Code, cx: &BindCx<'_>) -> Result<Contract
     if let Some((product, direct)) = float::plan(k, &plan, cx)? {
         plan.how = How::Float(Box::new(product));
         if let Some(d) = direct {
-            plan.finish = Finish::Direct(d);
+            plan.finish = Finish::Direct(Box::new(d));
             return Ok(plan);
         }
     } else {
         plan.how = typed::plan(&plan).map_or(How::Generic, |p| How::Typed(Box::new(p)));
     }
     let order: Sizes = (0..out.len()).collect();
-    plan.finish = Finish::Program(epilogue::plan(&k.epilogue, code, &out, &order, row_axes, cx)?);
+    plan.finish = Finish::Program(Box::new(epilogue::plan(&k.epilogue, code, &out, &order, row_axes, cx)?));
     Ok(plan)
 }
 

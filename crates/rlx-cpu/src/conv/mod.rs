@@ -90,7 +90,9 @@ pub fn plan(k: &ConvKernel, code: &Code, cx: &BindCx<'_>) -> Result<ConvPlan, Bi
     let out = space(&[batch, out_channels], &out_spatial);
     let channels_first: Sizes = (0..out.len()).collect();
     let channels_last: Sizes = std::iter::once(0).chain(2..out.len()).chain([1]).collect();
-    let program = |order: &[usize], rows| epilogue::plan(&k.epilogue, code, &out, order, rows, cx).map(Finish::Program);
+    let program = |order: &[usize], rows| {
+        epilogue::plan(&k.epilogue, code, &out, order, rows, cx).map(|p| Finish::Program(Box::new(p)))
+    };
     let mut plan = ConvPlan {
         transposed: k.transposed,
         batch,
@@ -128,7 +130,7 @@ pub fn plan(k: &ConvKernel, code: &Code, cx: &BindCx<'_>) -> Result<ConvPlan, Bi
             plan.how = How::Product(Box::new(p));
         }
         plan.finish = match direct.filter(|_| usable) {
-            Some(d) => Finish::Direct(d),
+            Some(d) => Finish::Direct(Box::new(d)),
             None if last => program(&channels_last, 1 + rank)?,
             None => program(&channels_first, 2)?,
         };

@@ -50,9 +50,9 @@ pub enum Finish {
     /// There are none.
     Nothing,
     /// The kernel writes them itself, with steps of the menu.
-    Direct(Direct),
+    Direct(Box<Direct>),
     /// The tile machine runs the program.
-    Program(EpiloguePlan),
+    Program(Box<EpiloguePlan>),
 }
 
 impl Finish {

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use prost::Message as _;
-use prost::bytes::Bytes;
 use rlx_onnx::model::Model;
 use rlx_onnx::proto::{
     AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto,

@@ -32,7 +32,7 @@ impl Tolerance {
     /// Of every value of the main graph.
     pub fn of(m: &Module, inputs: &EvalInputs) -> Result<Self, String> {
         let mut own = BTreeMap::new();
-        evaluate_observed(m, inputs, EvalOptions { f64_accumulate: true }, &mut |id, v| {
+        evaluate_observed(m, inputs, EvalOptions { f64_accumulate: true, ..EvalOptions::default() }, &mut |id, v| {
             own.insert(id, magnitude(v));
         })
         .map_err(|e| format!("evaluator: {e}"))?;

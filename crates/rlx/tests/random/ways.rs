@@ -11,7 +11,7 @@ use crate::tolerance::Tolerance;
 /// Errors unless every way of running the graph gives what the evaluator gives.
 pub fn check(g: &RandomGraph) -> Result<(), String> {
     rlx::ir::verify(&g.module).map_err(|e| format!("generated graph: {e}"))?;
-    let exact = EvalOptions { f64_accumulate: true };
+    let exact = EvalOptions { f64_accumulate: true, ..EvalOptions::default() };
     let oracle = evaluate(&g.module, &g.inputs, exact).map_err(|e| format!("evaluator: {e}"))?;
     let tolerance = Tolerance::of(&g.module, &g.inputs)?;
     let check = |way: &str, got: Result<Vec<Tensor>, String>| {

@@ -49,7 +49,9 @@ impl Once {
             params: params.iter().map(|(n, t)| (n.to_string(), t.clone())).collect(),
             ..Default::default()
         };
-        let out = evaluate(&self.module, &inputs, EvalOptions { f64_accumulate: true }).unwrap().outputs;
+        let out = evaluate(&self.module, &inputs, EvalOptions { f64_accumulate: true, ..EvalOptions::default() })
+            .unwrap()
+            .outputs;
         out.into_iter().map(|v| v.as_tensor().unwrap().clone()).collect()
     }
 
