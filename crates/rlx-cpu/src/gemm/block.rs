@@ -357,6 +357,15 @@ impl Block<'_> {
                         col: 1,
                     };
                     let kept = args.epilogue.in_place && !last;
+                    if let (true, Some(residual)) = (menu, &args.epilogue.residual) {
+                        // It is far away and would be waited for after the product.
+                        for r in 0..tile_rows.len() {
+                            let row = rows.start + tile_rows.start + r;
+                            for line in (0..width).step_by(16) {
+                                s.prefetch(residual.at(row, c + line));
+                            }
+                        }
+                    }
                     // SAFETY: the tile lies within the packed operands and C; an edge goes through a buffer.
                     unsafe {
                         if to.col == 1 && width == group * nr && !args.epilogue.in_place {
