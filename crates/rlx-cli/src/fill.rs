@@ -37,30 +37,32 @@ pub fn ports(module: &Module) -> Vec<(String, Option<TensorType>, ValueId)> {
 
 type Ports = [(String, Option<TensorType>, ValueId)];
 
-fn check_name(ports: &Ports, name: &str) -> Result<(), CliError> {
-    if ports.iter().any(|p| p.0 == name) {
+/// Refuses the names that no input has, all at once.
+fn check_names<'a>(ports: &Ports, names: impl IntoIterator<Item = &'a str>) -> Result<(), CliError> {
+    let unknown: Vec<String> =
+        names.into_iter().filter(|n| ports.iter().all(|p| p.0 != *n)).map(|n| format!("`{n}`")).collect();
+    if unknown.is_empty() {
         return Ok(());
     }
     let names: Vec<&str> = ports.iter().map(|p| p.0.as_str()).collect();
-    Err(CliError::Inputs(format!("the model has no input `{name}`; its inputs are: {}", names.join(", "))))
+    let word = if unknown.len() == 1 { "input" } else { "inputs" };
+    let (unknown, names) = (unknown.join(", "), names.join(", "));
+    Err(CliError::Inputs(format!("the model has no {word} {unknown}; its inputs are: {names}")))
 }
 
 /// Shapes given on the command line, by input.
 pub fn shapes(module: &Module, texts: &[String]) -> Result<BTreeMap<String, Vec<usize>>, CliError> {
-    let ports = ports(module);
-    let mut out = BTreeMap::new();
-    for text in texts {
-        let (name, dims) = pair("shape", text)?;
-        check_name(&ports, name)?;
-        out.insert(name.into(), shape(dims)?);
-    }
-    Ok(out)
+    let pairs = texts.iter().map(|t| pair("shape", t)).collect::<Result<Vec<_>, _>>()?;
+    check_names(&ports(module), pairs.iter().map(|p| p.0))?;
+    pairs.into_iter().map(|(name, dims)| Ok((name.into(), shape(dims)?))).collect()
 }
 
 /// One tensor for each input, in order: from files where given, else filled.
 pub fn inputs(module: &Module, args: &InputArgs) -> Result<Vec<(String, Tensor)>, CliError> {
     let ports = ports(module);
-    let known = |name: &str| check_name(&ports, name);
+    let files = args.inputs.iter().map(|t| pair("input", t)).collect::<Result<Vec<_>, _>>()?;
+    let shaped = args.shapes.iter().map(|t| pair("shape", t)).collect::<Result<Vec<_>, _>>()?;
+    check_names(&ports, files.iter().chain(&shaped).map(|p| p.0))?;
     let mut given: BTreeMap<String, Tensor> = BTreeMap::new();
     if let Some(path) = &args.archive {
         for (name, t) in npz::read_npz(path)? {
@@ -68,13 +70,11 @@ pub fn inputs(module: &Module, args: &InputArgs) -> Result<Vec<(String, Tensor)>
                 continue;
             }
             let name = name.strip_prefix("in.").unwrap_or(&name).to_string();
-            known(&name)?;
             given.insert(name, t);
         }
+        check_names(&ports, given.keys().map(String::as_str))?;
     }
-    for text in &args.inputs {
-        let (name, path) = pair("input", text)?;
-        known(name)?;
+    for (name, path) in files {
         given.insert(name.into(), npz::read_npy(&PathBuf::from(path))?);
     }
     let shapes = shapes(module, &args.shapes)?;
@@ -188,4 +188,20 @@ pub fn filled(dtype: DType, dims: &[usize], fill: Fill, seed: u64) -> Result<Ten
         return Err(CliError::Inputs("inputs of strings cannot be filled; give a file".into()));
     }
     Tensor::from_elements(dtype, dims, &elements).map_err(fail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_names_are_listed_together() {
+        let m = rlx::ir::text::parse_module("func @main(%x: f32[n]) -> (f32[n]) {\n  return %x\n}").unwrap();
+        let text = |v: &[&str]| v.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let args = InputArgs { inputs: text(&["a=f"]), shapes: text(&["b=2", "x=3"]), ..InputArgs::default() };
+        let e = inputs(&m, &args).unwrap_err().to_string();
+        assert_eq!(e, "the model has no inputs `a`, `b`; its inputs are: x");
+        let e = shapes(&m, &text(&["b=2", "c=1"])).unwrap_err().to_string();
+        assert!(e.contains("`b`, `c`"), "{e}");
+    }
 }

@@ -94,6 +94,12 @@ pub trait OpDef {
         Dim::sum(results.iter().map(|t| t.shape.numel()))
     }
 
+    /// Arithmetic operations of the nested graphs, given those of one run of each.
+    fn nested_work(&self, operands: &[TensorType], results: &[TensorType], regions: &[Dim]) -> Dim {
+        let _ = (operands, results);
+        Dim::sum(regions.iter().cloned())
+    }
+
     /// Dims inside attributes are rewritten with `f` (substitution of symbols); ops without dims return themselves.
     fn map_dims(&self, f: &mut dyn FnMut(&Dim) -> Dim) -> Op;
 
@@ -581,6 +587,10 @@ pub trait OpRules: OpSyntax {
     fn work(&self, _operands: &[TensorType], results: &[TensorType]) -> Dim {
         Dim::sum(results.iter().map(|t| t.shape.numel()))
     }
+    /// See [`OpDef::nested_work`].
+    fn nested_work(&self, _operands: &[TensorType], _results: &[TensorType], regions: &[Dim]) -> Dim {
+        Dim::sum(regions.iter().cloned())
+    }
     /// See [`OpDef::batch`].
     fn batch(
         &self,
@@ -632,6 +642,9 @@ macro_rules! op_family {
                 fn traits(&self) -> $crate::op::OpTraits { $crate::op::OpRules::traits(self) }
                 fn work(&self, operands: &[$crate::types::TensorType], results: &[$crate::types::TensorType]) -> $crate::dim::Dim {
                     $crate::op::OpRules::work(self, operands, results)
+                }
+                fn nested_work(&self, operands: &[$crate::types::TensorType], results: &[$crate::types::TensorType], regions: &[$crate::dim::Dim]) -> $crate::dim::Dim {
+                    $crate::op::OpRules::nested_work(self, operands, results, regions)
                 }
                 fn decompose(&self, b: &mut $crate::builder::Builder, args: &[$crate::graph::ValueId]) -> $crate::op::Rule<Vec<$crate::graph::ValueId>> {
                     $crate::op::OpRules::decompose(self, b, args)

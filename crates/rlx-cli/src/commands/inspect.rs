@@ -34,7 +34,12 @@ pub fn inspect(args: &InspectArgs) -> Result<Outcome, CliError> {
     let report = Inspection {
         inputs: ports(program.inputs()),
         outputs: ports(program.outputs()),
-        param_bytes: g.params().iter().filter_map(|p| p.default.as_ref()).map(|t| t.bytes().len() as f64).sum(),
+        param_bytes: g
+            .params()
+            .iter()
+            .filter_map(|p| p.default.as_ref())
+            .map(|t| t.bytes().len() as f64)
+            .fold(0.0, |a, b| a + b),
         params,
         ops,
         work_value: work.eval(&binding).ok(),
@@ -54,14 +59,15 @@ fn count_ops(g: &Graph, ops: &mut BTreeMap<String, usize>) {
     }
 }
 
-/// Arithmetic of the graph's own nodes, as a dim over its symbols; nested graphs count once.
+/// Arithmetic of the graph and of those nested in it, as a dim over its symbols.
 fn work(g: &Graph) -> Dim {
-    let own = Dim::sum(g.nodes().iter().map(|n| {
+    Dim::sum(g.nodes().iter().map(|n| {
         let types =
             |ids: &[rlx::ir::ValueId]| ids.iter().filter_map(|&v| g.tensor_type(v).cloned()).collect::<Vec<_>>();
-        n.op.def().work(&types(&n.operands), &types(&n.results))
-    }));
-    own + Dim::sum(g.nodes().iter().flat_map(|n| &n.regions).map(work))
+        let (operands, results) = (types(&n.operands), types(&n.results));
+        let regions: Vec<Dim> = n.regions.iter().map(work).collect();
+        n.op.def().work(&operands, &results) + n.op.def().nested_work(&operands, &results, &regions)
+    }))
 }
 
 struct Port {

@@ -2,14 +2,14 @@
 
 use super::region::{Entry, Seen, name_results};
 use crate::builder::Builder;
-use crate::dim::{Bounds, Symbol};
+use crate::dim::{Bounds, Dim, Symbol};
 use crate::dtype::DType;
 use crate::error::{IrError, OpError};
 use crate::graph::{Graph, ValueId};
 use crate::op;
 use crate::op::{EvalCx, InferCx, Op, OpRules, arg};
 use crate::tensor::Value;
-use crate::types::Type;
+use crate::types::{TensorType, Type};
 
 op! {
     /// The results of the first region where the condition is true, else of the second; only that one runs. Operands: condition, then captures, which are both regions' inputs.
@@ -54,6 +54,15 @@ impl OpRules for If {
     fn infer(&self, cx: &mut InferCx<'_>) -> Result<(), OpError> {
         let seen = join(cx)?;
         name_results(cx, seen, &self.defines)
+    }
+
+    fn work(&self, _operands: &[TensorType], _results: &[TensorType]) -> Dim {
+        Dim::ZERO
+    }
+
+    fn nested_work(&self, _operands: &[TensorType], _results: &[TensorType], regions: &[Dim]) -> Dim {
+        // Only one branch runs: the costlier is counted.
+        regions.iter().cloned().reduce(|a, b| a.max(b)).unwrap_or(Dim::ZERO)
     }
 
     fn eval(&self, cx: &EvalCx<'_>, args: &[Value]) -> Result<Vec<Value>, OpError> {

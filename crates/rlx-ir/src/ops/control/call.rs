@@ -1,13 +1,14 @@
 //! Calls of functions.
 
 use crate::builder::Builder;
+use crate::dim::Dim;
 use crate::error::{IrError, OpError};
 use crate::eval::eval_nested;
 use crate::graph::ValueId;
 use crate::op;
 use crate::op::{EvalCx, InferCx, OpRules};
 use crate::tensor::Value;
-use crate::types::Type;
+use crate::types::{TensorType, Type};
 
 op! {
     /// The results of a function of the module on the operands. The types of its results are stated, since a graph does not see the module.
@@ -23,6 +24,10 @@ impl OpRules for Call {
     fn infer(&self, cx: &mut InferCx<'_>) -> Result<(), OpError> {
         self.result_types.iter().for_each(|t| cx.result_type(t.clone()));
         Ok(())
+    }
+
+    fn work(&self, _operands: &[TensorType], _results: &[TensorType]) -> Dim {
+        Dim::ZERO
     }
 
     fn eval(&self, cx: &EvalCx<'_>, args: &[Value]) -> Result<Vec<Value>, OpError> {

@@ -13,7 +13,7 @@ use crate::graph::{Graph, ValueId};
 use crate::op;
 use crate::op::{EvalCx, InferCx, OpRules, arg};
 use crate::tensor::{Tensor, Value};
-use crate::types::{Shape, Type};
+use crate::types::{Shape, TensorType, Type};
 
 op! {
     /// Runs its region while the condition holds, at most trip-count times. Operands: the trip count (i64) and the first condition (bool) if there, initial values of what is carried, captures. The region takes iteration number, condition, carried values and captures, and gives the next condition, carried values, and one slice of each scan output. Results: final carried values, then the scan outputs stacked along a new first axis.
@@ -155,6 +155,17 @@ impl OpRules for Loop {
     fn infer(&self, cx: &mut InferCx<'_>) -> Result<(), OpError> {
         let seen = self.results(cx)?;
         name_results(cx, seen, &self.defines)
+    }
+
+    fn work(&self, _operands: &[TensorType], _results: &[TensorType]) -> Dim {
+        Dim::ZERO
+    }
+
+    fn nested_work(&self, _operands: &[TensorType], results: &[TensorType], regions: &[Dim]) -> Dim {
+        // The number of iterations is that of slices; without any it is not known from types, and one is counted.
+        let stacked = results.get(self.carried).filter(|_| self.scans > 0);
+        let runs = stacked.and_then(|t| t.shape.first().cloned()).unwrap_or(Dim::ONE);
+        Dim::sum(regions.iter().cloned()) * runs
     }
 
     fn eval(&self, cx: &EvalCx<'_>, args: &[Value]) -> Result<Vec<Value>, OpError> {

@@ -10,7 +10,7 @@ use crate::graph::{Graph, ValueId};
 use crate::op;
 use crate::op::{EvalCx, InferCx, OpRules, arg};
 use crate::tensor::Value;
-use crate::types::{Shape, Type};
+use crate::types::{Shape, TensorType, Type};
 
 op! {
     /// Runs its region once for each slice of the scan inputs. Operands: initial values of what is carried, scan inputs, captures. The region takes carried values, one slice of each scan input and captures, and gives carried values and one slice of each scan output. Results: final carried values, then the scan outputs stacked along a new axis.
@@ -108,6 +108,16 @@ impl OpRules for Scan {
             cx.result(dtype, Shape::from(dims));
         }
         Ok(())
+    }
+
+    fn work(&self, _operands: &[TensorType], _results: &[TensorType]) -> Dim {
+        Dim::ZERO
+    }
+
+    fn nested_work(&self, operands: &[TensorType], _results: &[TensorType], regions: &[Dim]) -> Dim {
+        let scanned = operands.get(self.carried).zip(self.input_axes.first());
+        let runs = scanned.and_then(|(t, &axis)| t.shape.get(axis).cloned()).unwrap_or(Dim::ONE);
+        Dim::sum(regions.iter().cloned()) * runs
     }
 
     fn eval(&self, cx: &EvalCx<'_>, args: &[Value]) -> Result<Vec<Value>, OpError> {

@@ -225,3 +225,23 @@ fn types_read_back() {
     assert!(Type::parse("seq<f32[2]").is_err() && Type::parse("q8[2]").is_err());
     assert!(Type::parse(&("seq<".repeat(1000) + "f32[]" + &">".repeat(1000))).is_err());
 }
+
+/// A branch costs its costlier side, a scan its body times its length.
+#[test]
+fn nested_work_is_counted_as_often_as_it_runs() {
+    use crate::op::OpDef;
+    use crate::ops::control::{If, Scan};
+    use crate::types::TensorType;
+    let sides = [Dim::from(30), Dim::from(50)];
+    assert_eq!(If { defines: vec![] }.nested_work(&[], &[], &sides).as_const(), Some(50));
+    let scan = Scan {
+        carried: 0,
+        num_scan_inputs: 1,
+        input_axes: vec![1],
+        input_reverse: vec![false],
+        output_axes: vec![],
+        output_reverse: vec![],
+    };
+    let x = TensorType::new(DType::F32, vec![Dim::from(2), Dim::from(7)]);
+    assert_eq!(scan.nested_work(&[x], &[], &[Dim::from(30)]).as_const(), Some(210));
+}

@@ -11,6 +11,7 @@ use crate::graph::ValueId;
 use crate::op;
 use crate::op::{EvalCx, InferCx, OpRules, Rule, arg};
 use crate::tensor::{Tensor, Value};
+use crate::types::TensorType;
 
 mod decompose;
 
@@ -129,6 +130,14 @@ impl OpRules for Attention {
         dims[3] = v[3].clone();
         cx.result(dtype, dims);
         Ok(())
+    }
+
+    fn work(&self, operands: &[TensorType], results: &[TensorType]) -> Dim {
+        // Two products: each result element takes a multiply-add with each key, each score one with each feature.
+        let [q, k, ..] = operands else { return Dim::ZERO };
+        let keys = k.shape.get(self.layout.sequence()).cloned().unwrap_or(Dim::ZERO);
+        let elements = q.shape.numel() + results.first().map_or(Dim::ZERO, |r| r.shape.numel());
+        elements * keys * 2
     }
 
     fn eval(&self, _cx: &EvalCx<'_>, args: &[Value]) -> Result<Vec<Value>, OpError> {

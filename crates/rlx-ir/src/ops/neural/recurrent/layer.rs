@@ -9,6 +9,7 @@ use crate::error::OpError;
 use crate::eval::index_elements;
 use crate::op::{InferCx, arg};
 use crate::tensor::Value;
+use crate::types::TensorType;
 
 /// The attributes that all layers share, and what a cell of the layer needs.
 pub(super) struct Layer<'a> {
@@ -190,4 +191,12 @@ impl Layer<'_> {
         }
         Ok(Outputs { y, h: hs, c: cs, sizes: [t, d, b, h] })
     }
+}
+
+/// Multiply-adds of both products of every step, twice: each row of `x` meets the weights of all gates and directions, and so does each
+/// hidden state.
+pub fn work(operands: &[TensorType]) -> Dim {
+    let [x, w, r, ..] = operands else { return Dim::ZERO };
+    let steps = Dim::product(x.shape.iter().take(2).cloned());
+    steps * (w.shape.numel() + r.shape.numel()) * 2
 }

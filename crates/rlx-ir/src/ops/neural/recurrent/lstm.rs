@@ -4,12 +4,14 @@ use super::layer::Layer;
 use super::{CellActivation, CellFunction, RnnDirection};
 use crate::attr::FloatBits;
 use crate::builder::Builder;
+use crate::dim::Dim;
 use crate::error::{IrError, OpError};
 use crate::graph::ValueId;
 use crate::op;
 use crate::op::{EvalCx, InferCx, OpRules, arg};
 use crate::ops::neural::rows;
 use crate::tensor::Value;
+use crate::types::TensorType;
 
 op! {
     /// Long short-term memory. Operands: x `[t, b, i]`, w `[d, 4h, i]`, r `[d, 4h, h]`, then those that are there of bias `[d, 8h]`, lengths `[b]`, h0 and c0 `[d, b, h]`, peephole `[d, 3h]`. Gates in order i, o, f, c. Results: y `[t, d, b, h]` (zeros past a sequence's length), last h and c `[d, b, h]`.
@@ -79,6 +81,10 @@ impl OpRules for Lstm {
         cx.result(dtype, vec![d.clone(), b.clone(), h.clone()]);
         cx.result(dtype, vec![d, b, h]);
         Ok(())
+    }
+
+    fn work(&self, operands: &[TensorType], _results: &[TensorType]) -> Dim {
+        super::layer::work(operands)
     }
 
     fn eval(&self, _cx: &EvalCx<'_>, args: &[Value]) -> Result<Vec<Value>, OpError> {

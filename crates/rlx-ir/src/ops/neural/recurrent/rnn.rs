@@ -4,12 +4,14 @@ use super::layer::Layer;
 use super::{CellActivation, CellFunction, RnnDirection};
 use crate::attr::FloatBits;
 use crate::builder::Builder;
+use crate::dim::Dim;
 use crate::error::{IrError, OpError};
 use crate::graph::ValueId;
 use crate::op;
 use crate::op::{EvalCx, InferCx, OpRules, arg};
 use crate::ops::neural::rows;
 use crate::tensor::Value;
+use crate::types::TensorType;
 
 op! {
     /// Plain recurrence `h = f(w·x + r·h + bias)`. Operands: x `[t, b, i]`, w `[d, h, i]`, r `[d, h, h]`, then those that are there of bias `[d, 2h]`, lengths `[b]`, h0 `[d, b, h]`. Results: y `[t, d, b, h]` (zeros past a sequence's length), last h `[d, b, h]`.
@@ -68,6 +70,10 @@ impl OpRules for Rnn {
         cx.result(dtype, vec![t, d.clone(), b.clone(), h.clone()]);
         cx.result(dtype, vec![d, b, h]);
         Ok(())
+    }
+
+    fn work(&self, operands: &[TensorType], _results: &[TensorType]) -> Dim {
+        super::layer::work(operands)
     }
 
     fn eval(&self, _cx: &EvalCx<'_>, args: &[Value]) -> Result<Vec<Value>, OpError> {

@@ -48,3 +48,23 @@ pub(super) fn close(a: &Tensor, want: &[f32]) {
         assert!((x - f64::from(*y)).abs() <= 2e-5 * (1.0 + y.abs() as f64), "element {i}: {x} for {y}\n{a:?}");
     }
 }
+
+/// Work in numbers that are counted by hand.
+#[test]
+fn work_counts_multiply_adds_twice() {
+    use crate::dtype::DType;
+    use crate::op::OpDef;
+    use crate::ops::neural::{Attention, AttnLayout, Gru, Lstm};
+    use crate::types::TensorType;
+    let t = |dims: &[i64]| TensorType::new(DType::F32, dims.iter().map(|&d| Dim::from(d)).collect::<Vec<_>>());
+    let attention = Attention::new(AttnLayout::Bhsd, 1.0);
+    // 2 · 3 heads, 5 queries, 7 keys, 11 features, 13 of the values.
+    let (q, k, v, y) = (t(&[2, 3, 5, 11]), t(&[2, 3, 7, 11]), t(&[2, 3, 7, 13]), t(&[2, 3, 5, 13]));
+    assert_eq!(attention.work(&[q, k, v], &[y]).as_const(), Some(2 * 6 * 5 * 7 * (11 + 13)));
+    // 4 steps of 2 sequences; 3 features, 5 hidden, one direction.
+    let x = t(&[4, 2, 3]);
+    let lstm = [x.clone(), t(&[1, 20, 3]), t(&[1, 20, 5])];
+    assert_eq!(Lstm::new(5).work(&lstm, &[]).as_const(), Some(2 * 4 * 2 * 20 * (3 + 5)));
+    let gru = [x, t(&[1, 15, 3]), t(&[1, 15, 5])];
+    assert_eq!(Gru::new(5).work(&gru, &[]).as_const(), Some(2 * 4 * 2 * 15 * (3 + 5)));
+}
