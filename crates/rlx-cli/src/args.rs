@@ -53,8 +53,8 @@ pub struct ModelArgs {
 /// Where inputs come from.
 #[derive(ClapArgs, Debug, Clone, Default)]
 pub struct InputArgs {
-    /// One input from a .npy file.
-    #[arg(long = "input", value_name = "NAME=FILE.npy")]
+    /// One input: from a .npy file, or a number that fills it.
+    #[arg(long = "input", value_name = "NAME=FILE.npy|NUMBER")]
     pub inputs: Vec<String>,
     /// Inputs from a .npz file: arrays named like inputs, or `in.<input>`.
     #[arg(long = "inputs", value_name = "FILE.npz")]
@@ -178,7 +178,7 @@ pub struct ProfileArgs {
     /// How long to measure.
     #[arg(long, default_value_t = 3.0)]
     pub seconds: f64,
-    /// Rows to show; all if 0.
+    /// Kernels in the table; all if 0. JSON has them all.
     #[arg(long, default_value_t = 30, value_name = "N")]
     pub top: usize,
     /// Write one run as a trace that Chrome (chrome://tracing) and Perfetto open.
@@ -207,7 +207,8 @@ pub struct CompileArgs {
 #[derive(ClapArgs, Debug)]
 pub struct OptArgs {
     /// A graph in text form.
-    pub file: PathBuf,
+    #[arg(required_unless_present = "list")]
+    pub file: Option<PathBuf>,
     /// A pass to run; may be given several times, in order.
     #[arg(long = "pass", value_name = "NAME")]
     pub passes: Vec<String>,

@@ -50,6 +50,7 @@ impl CliError {
 impl From<rlx::Error> for CliError {
     fn from(e: rlx::Error) -> Self {
         match &e {
+            rlx::Error::Compile(rlx::CompileError::Dump(_)) => CliError::Output("--dump-ir".into(), e.to_string()),
             rlx::Error::Compile(_) | rlx::Error::Graph(_) | rlx::Error::Unavailable(_) => {
                 CliError::Compile(e.to_string())
             }

@@ -74,13 +74,22 @@ pub fn inputs(module: &Module, args: &InputArgs) -> Result<Vec<(String, Tensor)>
         }
         check_names(&ports, given.keys().map(String::as_str))?;
     }
-    for (name, path) in files {
-        given.insert(name.into(), npz::read_npy(&PathBuf::from(path))?);
+    let mut numbers: BTreeMap<&str, f64> = BTreeMap::new();
+    for (name, value) in files {
+        let path = PathBuf::from(value);
+        match value.parse::<f64>() {
+            Ok(x) if !path.exists() => {
+                numbers.insert(name, x);
+            }
+            _ => {
+                given.insert(name.into(), npz::read_npy(&path)?);
+            }
+        }
     }
     let shapes = shapes(module, &args.shapes)?;
     let binding = binding(module, &given, &shapes, &args.dims)?;
     let mut out = Vec::new();
-    let mut open = Vec::new();
+    let (mut open, mut notes) = (Vec::new(), Vec::new());
     for (i, (name, ty, _)) in ports.iter().enumerate() {
         if let Some(t) = given.remove(name) {
             out.push((name.clone(), t));
@@ -95,7 +104,14 @@ pub fn inputs(module: &Module, args: &InputArgs) -> Result<Vec<(String, Tensor)>
         };
         match dims {
             Some(dims) => {
-                out.push((name.clone(), filled(ty.dtype, &dims, args.fill, args.seed.wrapping_add(i as u64))?))
+                let t = match numbers.get(name.as_str()) {
+                    Some(&x) => constant(ty.dtype, &dims, x)?,
+                    None => {
+                        notes.push(format!("`{name}` {}{dims:?}", ty.dtype));
+                        filled(ty.dtype, &dims, args.fill, args.seed.wrapping_add(i as u64))?
+                    }
+                };
+                out.push((name.clone(), t));
             }
             None => open.push(format!(
                 "--shape {name}={}   (it is {ty})",
@@ -108,6 +124,14 @@ pub fn inputs(module: &Module, args: &InputArgs) -> Result<Vec<(String, Tensor)>
             "the sizes of some inputs are open; give them, or a file:\n  {}",
             open.join("\n  ")
         )));
+    }
+    if !notes.is_empty() {
+        let how = match args.fill {
+            Fill::Random => format!("random numbers (seed {})", args.seed),
+            Fill::Zeros => "zeros".into(),
+            Fill::Ones => "ones".into(),
+        };
+        eprintln!("note: filled with {how}: {}", notes.join(", "));
     }
     Ok(out)
 }
@@ -169,11 +193,32 @@ impl SplitMix {
     }
 }
 
+/// Most elements of a tensor that is filled.
+const MOST: usize = 1 << 31;
+
+/// A tensor of one number.
+fn constant(dtype: DType, dims: &[usize], x: f64) -> Result<Tensor, CliError> {
+    let fail = |e: rlx::ir::tensor::TensorError| CliError::Inputs(e.to_string());
+    let n = rlx::ir::tensor::checked_numel(dims).map_err(fail)?;
+    if n > MOST || dtype == DType::Str {
+        return Err(CliError::Inputs(format!("{dtype}{dims:?} cannot be filled with a number")));
+    }
+    let whole = x.fract() == 0.0 && x.abs() < 2f64.powi(53);
+    if !dtype.is_float() && !dtype.is_complex() && !whole {
+        return Err(CliError::Inputs(format!("{x} is no {dtype}")));
+    }
+    let elements = match dtype.is_float() || dtype.is_complex() {
+        true => Elements::Float(vec![x; n]),
+        false => Elements::Int(vec![x as i128; n]),
+    };
+    Tensor::from_elements(dtype, dims, &elements).map_err(fail)
+}
+
 /// A filled tensor.
 pub fn filled(dtype: DType, dims: &[usize], fill: Fill, seed: u64) -> Result<Tensor, CliError> {
     let fail = |e: rlx::ir::tensor::TensorError| CliError::Inputs(e.to_string());
     let n = rlx::ir::tensor::checked_numel(dims).map_err(fail)?;
-    if n > 1 << 31 {
+    if n > MOST {
         return Err(CliError::Inputs(format!("{dtype}{dims:?} is too large to fill")));
     }
     let mut rng = SplitMix(seed);
@@ -201,6 +246,8 @@ mod tests {
         let args = InputArgs { inputs: text(&["a=f"]), shapes: text(&["b=2", "x=3"]), ..InputArgs::default() };
         let e = inputs(&m, &args).unwrap_err().to_string();
         assert_eq!(e, "the model has no inputs `a`, `b`; its inputs are: x");
+        let args = InputArgs { inputs: text(&["x=2.5"]), shapes: text(&["x=3"]), ..InputArgs::default() };
+        assert_eq!(inputs(&m, &args).unwrap()[0].1, Tensor::from_slice(&[3], &[2.5f32; 3]).unwrap());
         let e = shapes(&m, &text(&["b=2", "c=1"])).unwrap_err().to_string();
         assert!(e.contains("`b`, `c`"), "{e}");
     }

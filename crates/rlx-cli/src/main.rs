@@ -43,9 +43,15 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(commands::Outcome { text, success }) => {
-            // A reader that closes the pipe early has seen what it wanted.
-            let _ = std::io::stdout().lock().write_all(text.as_bytes());
-            if success { ExitCode::SUCCESS } else { ExitCode::from(1) }
+            let mut out = std::io::stdout().lock();
+            match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+                // A reader that closes the pipe early has seen what it wanted.
+                Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+                    report(&CliError::Output("standard output".into(), e.to_string()))
+                }
+                _ if success => ExitCode::SUCCESS,
+                _ => ExitCode::from(1),
+            }
         }
         Err(e) => report(&e),
     }

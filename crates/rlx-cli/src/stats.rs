@@ -19,21 +19,46 @@ pub struct Summary {
 
 /// Summarises a tensor.
 pub fn summary(t: &Tensor) -> Summary {
-    let e = t.elements();
-    let first = first_values(&e, 6);
-    let v = match &e {
-        Elements::Complex(c) => c.iter().map(|x| x[0].hypot(x[1])).collect(),
-        e => e.to_f64().unwrap_or_default(),
-    };
-    let finite: Vec<f64> = v.iter().copied().filter(|x| x.is_finite()).collect();
-    let numbers = v.iter().copied().filter(|x| !x.is_nan());
-    Summary {
-        min: numbers.clone().fold(f64::NAN, f64::min),
-        max: numbers.fold(f64::NAN, f64::max),
-        mean: finite.iter().sum::<f64>() / finite.len() as f64,
-        first,
-        not_finite: v.len() - finite.len(),
+    let mut s = Summary { min: f64::NAN, mean: f64::NAN, max: f64::NAN, first: Vec::new(), not_finite: 0 };
+    let (mut sum, mut finite) = (0.0, 0usize);
+    for e in pieces(t) {
+        if s.first.is_empty() {
+            s.first = first_values(&e, 6);
+        }
+        let v = match &e {
+            Elements::Complex(c) => c.iter().map(|x| x[0].hypot(x[1])).collect(),
+            e => e.to_f64().unwrap_or_default(),
+        };
+        for x in v {
+            (s.min, s.max) = (s.min.min(x), s.max.max(x));
+            if x.is_finite() {
+                sum += x;
+                finite += 1;
+            } else {
+                s.not_finite += 1;
+            }
+        }
     }
+    s.mean = sum / finite as f64;
+    s
+}
+
+/// Elements of a piece.
+const PIECE: usize = 1 << 16;
+
+/// A tensor's elements, piece by piece: wide forms of large tensors would not fit in memory.
+fn pieces(t: &Tensor) -> impl Iterator<Item = Elements> {
+    let bits = t.dtype().bits();
+    let whole = (bits == 0 || t.numel() <= PIECE).then(|| t.elements());
+    let cut = if whole.is_some() { 0 } else { t.numel().div_ceil(PIECE) };
+    let part = move |i: usize| {
+        let n = PIECE.min(t.numel() - i * PIECE);
+        // A piece begins at a whole byte in every dtype.
+        let first = i * PIECE / 8 * bits;
+        let bytes = t.bytes().get(first..first + (n * bits).div_ceil(8))?;
+        Tensor::from_bytes(t.dtype(), &[n], bytes).ok().map(|p| p.elements())
+    };
+    whole.into_iter().chain((0..cut).filter_map(part))
 }
 
 fn first_values(e: &Elements, n: usize) -> Vec<String> {
@@ -69,20 +94,15 @@ pub fn difference(out: &Tensor, reference: &Tensor, rtol: f64, atol: f64) -> Dif
         d.mismatch = Some(format!("is {out:?}, the reference is {reference:?}"));
         return d;
     }
-    let flat = |t: &Tensor| -> Option<Vec<f64>> {
-        match t.elements() {
-            Elements::Complex(v) => Some(v.into_iter().flatten().collect()),
-            e => e.to_f64(),
-        }
-    };
-    let (Some(a), Some(b)) = (flat(out), flat(reference)) else {
+    if out.dtype().bits() == 0 {
         if out != reference {
             d.mismatch = Some("strings differ".into());
         }
         return d;
-    };
+    }
     let (mut num, mut den) = (0.0, 0.0);
-    for (i, (&x, &y)) in a.iter().zip(&b).enumerate() {
+    let pairs = pieces(out).zip(pieces(reference)).flat_map(|(a, b)| numbers(a).into_iter().zip(numbers(b)));
+    for (i, (x, y)) in pairs.enumerate() {
         if x == y || x.is_nan() && y.is_nan() {
             den += if y.is_finite() { y * y } else { 0.0 };
             continue;
@@ -102,6 +122,14 @@ pub fn difference(out: &Tensor, reference: &Tensor, rtol: f64, atol: f64) -> Dif
     }
     d.norm = if num == 0.0 { 0.0 } else { (num / den).sqrt() };
     d
+}
+
+/// Elements as numbers, those of complex elements one after another.
+fn numbers(e: Elements) -> Vec<f64> {
+    match e {
+        Elements::Complex(v) => v.into_iter().flatten().collect(),
+        e => e.to_f64().unwrap_or_default(),
+    }
 }
 
 /// The p-th quantile (0..=1) of sorted numbers.
@@ -132,5 +160,22 @@ mod tests {
         assert_eq!(difference(&t(&[f32::NAN]), &t(&[1.0]), 1.0, 1.0).outside, 1);
         assert_eq!(difference(&t(&[f32::INFINITY]), &t(&[f32::INFINITY]), 0.0, 0.0).outside, 0);
         assert!(difference(&t(&[1.0]), &t(&[1.0, 2.0]), 1.0, 1.0).mismatch.is_some());
+    }
+
+    #[test]
+    fn large_tensors_are_taken_piece_by_piece() {
+        let n = 2 * PIECE + 3;
+        let mut v: Vec<f32> = (0..n).map(|i| (i % 7) as f32).collect();
+        (v[PIECE], v[n - 1]) = (f32::NAN, -5.0);
+        let big = t(&v);
+        let s = summary(&big);
+        assert_eq!((s.min, s.max, s.not_finite, s.first.len()), (-5.0, 6.0, 1, 6));
+        let mut w = v.clone();
+        w[n - 2] += 1.0;
+        let d = difference(&big, &t(&w), 0.0, 0.5);
+        assert_eq!((d.outside, d.first_outside, d.max_abs), (1, Some(n - 2), 1.0));
+        let nibbles = Tensor::from_bytes(rlx::DType::U4, &[n], &vec![0x21; n.div_ceil(2)]).unwrap();
+        let s = summary(&nibbles);
+        assert_eq!((s.min, s.max), (1.0, 2.0));
     }
 }

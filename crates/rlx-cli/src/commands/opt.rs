@@ -13,9 +13,12 @@ pub fn opt(args: &OptArgs) -> Result<Outcome, CliError> {
             if args.json { json::line(&serde_json::json!({ "passes": names }))? } else { names.join("\n") + "\n" };
         return Ok(Outcome::ok(text));
     }
-    let text = std::fs::read_to_string(&args.file).map_err(|e| CliError::File(args.file.clone(), e.to_string()))?;
+    let Some(file) = &args.file else {
+        return Err(CliError::Usage("a file is needed, or --list".into()));
+    };
+    let text = std::fs::read_to_string(file).map_err(|e| CliError::File(file.clone(), e.to_string()))?;
     let mut module =
-        rlx::ir::text::parse_module(&text).map_err(|e| CliError::Model(format!("{}: {e}", args.file.display())))?;
+        rlx::ir::text::parse_module(&text).map_err(|e| CliError::Model(format!("{}: {e}", file.display())))?;
     let options = rlx::CompileOptions::new();
     let mut remarks = Vec::new();
     for name in &args.passes {

@@ -144,7 +144,7 @@ pub fn profile(args: &ProfileArgs) -> Result<Outcome, CliError> {
     let kinds = finish(kinds.into_values().collect());
     let report = Report {
         runs: runs.len(),
-        threads: args.model.threads,
+        threads: if args.model.threads == 0 { rlx::driver::ThreadPool::global().threads() } else { args.model.threads },
         peak_gflops: peak.map(|p| p.ops / 1e9),
         peak_gb_per_s: peak.map(|p| p.bytes / 1e9),
         wall_us: middle.0,

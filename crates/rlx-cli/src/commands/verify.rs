@@ -13,7 +13,7 @@ use super::{Outcome, bisect};
 use crate::args::VerifyArgs;
 use crate::error::CliError;
 use crate::progress::Progress;
-use crate::stats::{Difference, difference};
+use crate::stats::{Difference, difference, summary};
 use crate::{fill, json, model, npz, table};
 
 /// Inputs and expected outputs.
@@ -38,6 +38,9 @@ struct Row {
 
 /// Runs the command.
 pub fn verify(args: &VerifyArgs) -> Result<Outcome, CliError> {
+    if [args.rtol, args.atol].iter().any(|t| !t.is_finite() || *t < 0.0) {
+        return Err(CliError::Usage("--rtol and --atol want finite numbers of 0 or more".into()));
+    }
     let loaded = model::load(&args.model.model)?;
     if args.bisect && !args.cases.is_empty() {
         return Err(CliError::Usage("--bisect compares with the evaluator; leave out --case".into()));
@@ -107,6 +110,14 @@ fn compare(program: &CompiledGraph, case: &Case, args: &VerifyArgs) -> Result<Ve
                     names.join(", ")
                 ))
             })?;
+            let largest = summary(reference);
+            if reference.numel() > 0 && largest.min.abs().max(largest.max.abs()) <= args.atol {
+                eprintln!(
+                    "warning: case {}: the reference of `{name}` lies within --atol {:e} of zero everywhere; a smaller \
+                     one would tell more",
+                    case.name, args.atol
+                );
+            }
             let out = outputs.get(at).ok_or_else(|| CliError::Other(format!("output `{name}` is missing")))?;
             Ok(row(&case.name, name, out, reference, args))
         })
