@@ -1,6 +1,7 @@
 //! How much arithmetic a kernel does, for reports.
 
-use rlx_compile::lir::{DimId, Kernel, ScalarOp, ScalarProgram};
+use rlx_compile::lir::{DimId, Kernel, ScalarOp, ScalarProgram, View};
+use rlx_ir::{DType, Dim, Shape, TensorType};
 
 /// Arithmetic operations of a kernel at these sizes; a multiply-add counts as two.
 pub fn operations(kernel: &Kernel, dims: &[i64]) -> u64 {
@@ -32,6 +33,17 @@ pub fn operations(kernel: &Kernel, dims: &[i64]) -> u64 {
             let pairs = [a.batch, a.heads, a.queries, a.keys];
             points(&pairs).saturating_mul(2 * (size(&a.head_dim) + size(&a.value_dim)) + 4)
         }
-        _ => 0,
+        Kernel::Library(l) => {
+            // The op's declaration says; no op's work depends on dtypes.
+            let ty = |v: &View| {
+                let sizes = v.sizes.iter().map(|d| Dim::from(i64::try_from(size(d)).unwrap_or(i64::MAX)));
+                TensorType::new(DType::F32, sizes.collect::<Shape>())
+            };
+            let types = |views: &[View]| views.iter().map(ty).collect::<Vec<_>>();
+            let work = l.op.def().work(&types(&l.inputs), &types(&l.outputs));
+            work.as_const().and_then(|w| u64::try_from(w).ok()).unwrap_or(0)
+        }
+        // What nested programs do is counted by their own kernels.
+        Kernel::Branch(_) | Kernel::Loop(_) | Kernel::Scan(_) | Kernel::Call(_) => 0,
     }
 }

@@ -1,7 +1,8 @@
 //! `rlx run`: one run, and a table of outputs.
 
-use rlx::Tensor;
+use rlx::compile::target::BorrowedTensor;
 use rlx::runtime::Precision;
+use rlx::{CompiledGraph, Input, Tensor};
 use serde::Serialize;
 
 use super::Outcome;
@@ -25,9 +26,8 @@ struct OutputRow<'a> {
 pub fn run(args: &RunArgs) -> Result<Outcome, CliError> {
     let loaded = model::load(&args.model.model)?;
     let inputs = fill::inputs(&loaded.module, &args.inputs)?;
-    let (program, _) = model::compile(&loaded.module, &args.model, Precision::F32)?;
-    let refs: Vec<(&str, &Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t)).collect();
-    let outputs = program.run_tensors(&refs)?;
+    let (mut program, _) = model::compile(&loaded.module, &args.model, Precision::F32)?;
+    let outputs = run_once(&mut program, &inputs)?;
     let names: Vec<String> = program.outputs().iter().map(|p| p.name.to_string()).collect();
     if let Some(path) = &args.output {
         let arrays: Vec<(String, &Tensor)> = names.iter().cloned().zip(&outputs).collect();
@@ -35,6 +35,18 @@ pub fn run(args: &RunArgs) -> Result<Outcome, CliError> {
     }
     let text = if args.model.json { as_json(&names, &outputs)? } else { as_table(&names, &outputs) };
     Ok(Outcome::ok(text))
+}
+
+/// One run from the initial states.
+fn run_once(program: &mut CompiledGraph, inputs: &[(String, Tensor)]) -> Result<Vec<Tensor>, CliError> {
+    if program.states().is_empty() {
+        let refs: Vec<(&str, &Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t)).collect();
+        return Ok(program.run_tensors(&refs)?);
+    }
+    let refs: Vec<(&str, Input<'_>)> = inputs.iter().map(|(n, t)| (n.as_str(), Input::from(t))).collect();
+    let outputs = program.run_borrowed(&refs)?;
+    let own = |t: &BorrowedTensor<'_>| Tensor::from_bytes(t.dtype, &t.dims, t.bytes);
+    outputs.iter().map(own).collect::<Result<_, _>>().map_err(|e| CliError::Run(e.to_string()))
 }
 
 fn as_json(names: &[String], outputs: &[Tensor]) -> Result<String, CliError> {
