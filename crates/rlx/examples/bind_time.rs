@@ -1,5 +1,6 @@
 //! How long a new shape takes to bind: `cargo run --release -p rlx --example bind_time -- MODEL SYMBOL SYMBOL…`. The first
 //! symbol stays 1; the others take ever new sizes. The first binding of a process touches code for the first time.
+#![allow(clippy::print_stdout)]
 
 use rlx::prelude::*;
 use rlx::{DimBinding, onnx};
