@@ -1,0 +1,46 @@
+//! ONNX's own cases, five ways each: evaluator, compiled, compiled without optimisation, inputs as constants, inputs as parameters.
+//!
+//! What need not pass stands in `exceptions.txt` with its reason; an entry that passes fails the test, so that the list only shrinks.
+//! `CASES=text` runs those whose label contains the text; `cargo run -p rlx --example conformance` prints the table by operator.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
+
+mod runner;
+
+use std::time::Instant;
+
+use runner::{cases, exceptions, table};
+
+#[test]
+fn onnx_cases() {
+    let filter = std::env::var("CASES").unwrap_or_default();
+    let (cases, skipped) = cases::find(&filter).unwrap_or_else(|e| panic!("{e}"));
+    for s in &skipped {
+        println!("SKIPPED: {s}");
+    }
+    let start = Instant::now();
+    let reports = runner::run_all(&cases);
+    println!("{}{:.1} s", table::by_way(&reports), start.elapsed().as_secs_f64());
+    let mut list = exceptions::parse(include_str!("exceptions.txt")).unwrap_or_else(|e| panic!("exceptions.txt: {e}"));
+    list.retain(|case, _| case.contains(&filter));
+    let problems = exceptions::problems(&list, &reports);
+    assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
+}
+
+#[test]
+fn the_list_of_exceptions_only_shrinks() {
+    let case = |name: &str, ways| runner::Report {
+        case: cases::Case { suite: "node", name: name.into(), folder: Default::default() },
+        operator: String::new(),
+        fixed: false,
+        ways,
+    };
+    let failed = runner::Outcome::Failed("no".into());
+    let reports = [case("a", vec![runner::Outcome::Passed]), case("b", vec![failed.clone()]), case("c", vec![failed])];
+    let list = exceptions::parse("# reasons\nnode/a: x\nnode/b: y\nnode/gone: z\n").unwrap();
+    let problems = exceptions::problems(&list, &reports).join("\n");
+    assert_eq!(problems.lines().count(), 3, "{problems}");
+    for part in ["node/a passes", "node/c fails: evaluator: no", "node/gone is on the list"] {
+        assert!(problems.contains(part), "{problems}");
+    }
+    assert!(exceptions::parse("node/a").is_err() && exceptions::parse("node/a: x\nnode/a: y").is_err());
+}

@@ -1,0 +1,133 @@
+//! Where the cases come from.
+//!
+//! The `onnx` package of the Python registry, pinned and hash-checked by `requirements.txt`, holds the suites `simple`,
+//! `pytorch-operator` and `pytorch-converted` as files and the node cases as programs that write them. Where the folder `../shared`
+//! lies beside the repository, its archive of the node cases saves making them. All is kept under the build folder.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The package's version.
+const VERSION: &str = "1.23.2";
+
+/// Suites in the order in which they are shown, with the least number of cases that each has.
+pub const SUITES: [(&str, usize); 4] =
+    [("node", 1884), ("simple", 23), ("pytorch-operator", 35), ("pytorch-converted", 82)];
+
+/// One case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// Its suite.
+    pub suite: &'static str,
+    /// Its name.
+    pub name: String,
+    /// Its folder.
+    pub folder: PathBuf,
+}
+
+impl Case {
+    /// Suite and name.
+    pub fn label(&self) -> String {
+        format!("{}/{}", self.suite, self.name)
+    }
+}
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn kept() -> PathBuf {
+    let tmp = option_env!("CARGO_TARGET_TMPDIR").map_or_else(|| repository().join("target/tmp"), PathBuf::from);
+    tmp.join(format!("onnx-{VERSION}"))
+}
+
+/// The cases whose label contains `filter`, and what had to be left out with its reason.
+pub fn find(filter: &str) -> Result<(Vec<Case>, Vec<String>), String> {
+    let python = Command::new("python3").arg("--version").output().is_ok_and(|o| o.status.success());
+    let archive = repository().join(format!("../shared/conformance/onnx-node-{VERSION}.tgz"));
+    let mut skipped = Vec::new();
+    let mut folders = Vec::new();
+    if python {
+        let site = installed()?;
+        folders.extend(SUITES[1..].iter().map(|&(s, _)| (s, site.join("onnx/backend/test/data").join(s))));
+        let node = if archive.exists() { unpacked(&archive)? } else { written(&site)? };
+        folders.push(("node", node));
+    } else if archive.exists() {
+        folders.push(("node", unpacked(&archive)?));
+        skipped.push("there is no python3 to fetch the suites simple, pytorch-operator and pytorch-converted".into());
+    } else {
+        skipped.push("there is no python3 to fetch any suite".into());
+    }
+    let mut cases = Vec::new();
+    for (suite, folder) in folders {
+        let entries = std::fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        let before = cases.len();
+        for folder in entries.filter_map(|e| e.ok().map(|e| e.path())).filter(|p| p.join("model.onnx").exists()) {
+            let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            cases.push(Case { suite, name, folder });
+        }
+        let least = SUITES.iter().find(|(s, _)| *s == suite).map_or(0, |(_, n)| *n);
+        if cases.len() - before < least {
+            return Err(format!("{}: {} cases, not {least}", folder.display(), cases.len() - before));
+        }
+    }
+    cases.retain(|c| c.label().contains(filter));
+    cases.sort_by_key(Case::label);
+    Ok((cases, skipped))
+}
+
+/// Runs a command that makes `made`, unless it is there. It is made beside its place and moved there when complete.
+fn make(made: &Path, commands: impl FnOnce(&Path) -> Vec<Command>) -> Result<(), String> {
+    if made.exists() {
+        return Ok(());
+    }
+    let part = made.with_extension(format!("part{}", std::process::id()));
+    std::fs::create_dir_all(&part).map_err(|e| format!("{}: {e}", part.display()))?;
+    for mut c in commands(&part) {
+        let out = c.output().map_err(|e| format!("{c:?}: {e}"))?;
+        if !out.status.success() {
+            return Err(format!("{c:?}: {}\n{}", out.status, String::from_utf8_lossy(&out.stderr)));
+        }
+    }
+    match std::fs::rename(&part, made) {
+        // Another test made it meanwhile.
+        Err(_) if made.exists() => std::fs::remove_dir_all(&part).map_err(|e| e.to_string()),
+        moved => moved.map_err(|e| format!("{}: {e}", made.display())),
+    }
+}
+
+/// The folder that the package is installed in.
+fn installed() -> Result<PathBuf, String> {
+    let site = kept().join("site");
+    let requirements = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance/requirements.txt");
+    make(&site, |part| {
+        let mut pip = Command::new("python3");
+        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "--no-deps"]);
+        pip.args(["--only-binary=:all:", "--target"]).arg(part).arg("-r").arg(requirements);
+        vec![pip]
+    })?;
+    Ok(site)
+}
+
+/// The node cases as the package writes them.
+fn written(site: &Path) -> Result<PathBuf, String> {
+    let node = kept().join("node");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance/write_cases.py");
+    make(&node, |part| {
+        let mut python = Command::new("python3");
+        python.arg(script).arg(part).env("PYTHONPATH", site).env("PYTHONDONTWRITEBYTECODE", "1");
+        vec![python]
+    })?;
+    Ok(node)
+}
+
+/// The node cases of the archive.
+fn unpacked(archive: &Path) -> Result<PathBuf, String> {
+    let folder = kept().join("archive");
+    make(&folder, |part| {
+        let mut tar = Command::new("tar");
+        tar.arg("xzf").arg(archive).arg("-C").arg(part);
+        vec![tar]
+    })?;
+    Ok(folder.join("node"))
+}
