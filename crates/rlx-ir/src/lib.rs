@@ -30,6 +30,7 @@ pub use error::{IrError, OpError};
 pub use fingerprint::{Fingerprint, fingerprint};
 pub use graph::{Graph, GraphModule, HirModule, Loc, Module, Node, NodeId, Stage, ValueId};
 pub use ops::Op;
+pub use ops::random::RngOptions;
 pub use tensor::{Tensor, Value};
 pub use types::{Shape, TensorType, Type};
 pub use verify::verify;

@@ -1,4 +1,4 @@
-//! Shape ops: index maps, and the two that put tensors into a larger one.
+//! Shape ops: index maps, the two that put tensors into a larger one, and the one that reads bits as another dtype.
 
 use rlx_ir::ops::ShapeOp;
 use rlx_ir::ops::shape::{PadMode, Slice};
@@ -38,8 +38,8 @@ impl Planner<'_> {
                 self.single(id, node, &args)?;
                 return Ok(());
             }
-            ShapeOp::Pad(p) => {
-                if p.mode == PadMode::Constant {
+            ShapeOp::Pad(_) | ShapeOp::BitcastConvert(_) => {
+                if matches!(op, ShapeOp::Pad(p) if p.mode == PadMode::Constant) {
                     self.single(id, node, &args)?;
                 } else {
                     let stored: Vec<Val> = args.iter().map(|v| self.stored(v, &node.loc)).collect();

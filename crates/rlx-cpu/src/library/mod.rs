@@ -8,6 +8,7 @@
 //! results do not depend on the number of threads; elements narrower than a byte are written by one thread.
 
 mod arg_reduce;
+mod bitcast;
 mod cumulative;
 mod dynamic_slice;
 mod gather;
@@ -19,6 +20,7 @@ mod memory;
 mod moves;
 mod nonzero;
 mod number;
+mod random_bits;
 mod read_dims;
 mod recurrent;
 mod remap;
@@ -30,7 +32,7 @@ mod walk;
 use crate::buffers::{BindCx, BindError, BoundView, KernelError, RunCx};
 use rlx_compile::lir::LibraryKernel;
 use rlx_driver::AlignedBuffer;
-use rlx_ir::ops::{Indexing, Neural, Reduction, ShapeOp};
+use rlx_ir::ops::{Indexing, Neural, Random, Reduction, ShapeOp};
 use rlx_ir::{DType, Dim, Op};
 use std::fmt::Debug;
 use std::ops::Range;
@@ -86,12 +88,16 @@ pub const OPS: &[&str] = &[
     "gru",
     "rnn",
     "resize",
+    "random_bits",
+    "bitcast_convert",
 ];
 
 fn routine(op: &Op, x: &[BoundView], y: &[BoundView]) -> Result<Box<dyn Routine>, BindError> {
     match op {
         Op::ShapeOp(ShapeOp::ReadDims(_)) => read_dims::plan(x),
         Op::ShapeOp(ShapeOp::Pad(op)) => remap::plan_pad(op, x, y),
+        Op::ShapeOp(ShapeOp::BitcastConvert(_)) => bitcast::plan(x, y),
+        Op::Random(Random::RandomBits(op)) => random_bits::plan(op, x, y),
         Op::Indexing(Indexing::Gather(op)) => gather::plan(op, x, y),
         Op::Indexing(Indexing::GatherNd(op)) => gather::plan_nd(op, x, y),
         Op::Indexing(Indexing::GatherElements(op)) => gather_elements::plan(op, x, y),

@@ -6,6 +6,7 @@ mod harness;
 mod indexing;
 mod order;
 mod pool;
+mod random;
 mod recurrent;
 mod resize;
 mod scatter;

@@ -13,6 +13,7 @@ pub mod control;
 pub mod elementwise;
 pub mod indexing;
 pub mod neural;
+pub mod random;
 #[cfg(test)]
 mod random_tests;
 pub mod reduction;
@@ -25,6 +26,7 @@ pub use control::Control;
 pub use elementwise::Elementwise;
 pub use indexing::Indexing;
 pub use neural::Neural;
+pub use random::Random;
 pub use reduction::Reduction;
 pub use shape::ShapeOp;
 
@@ -75,6 +77,8 @@ families! {
     Reduction,
     /// Reading and writing at computed positions, sorting and selecting.
     Indexing,
+    /// Random numbers of a counter-based generator.
+    Random,
 }
 
 impl Op {

@@ -1,5 +1,6 @@
 //! Constants, views and rearrangements. Sizes in attributes are dims, so that they live on symbolically through the compiler.
 
+mod bitcast;
 mod broadcast_to;
 mod concat;
 mod constant;
@@ -14,6 +15,7 @@ mod shape_of;
 mod slice;
 mod transpose;
 
+pub use bitcast::BitcastConvert;
 pub use broadcast_to::BroadcastTo;
 pub use concat::Concat;
 pub use constant::Constant;
@@ -28,7 +30,7 @@ pub use transpose::Transpose;
 
 crate::op_family! {
     /// Constants, views and rearrangements.
-    pub enum ShapeOp { Constant, FromDims, Reshape, Transpose, BroadcastTo, Slice, Concat, Pad, Reverse, Iota, ShapeOf, ReadDims }
+    pub enum ShapeOp { Constant, FromDims, Reshape, Transpose, BroadcastTo, Slice, Concat, Pad, Reverse, Iota, ShapeOf, ReadDims, BitcastConvert }
 }
 
 #[cfg(test)]
