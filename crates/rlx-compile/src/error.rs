@@ -26,6 +26,9 @@ pub enum CompileError {
     /// An option speaks of a stage that the module has passed.
     #[error("[compile-option] option `{0}` has no effect at this stage; compile from an earlier one")]
     NoEffectAtStage(&'static str),
+    /// Options that ask for what does not exist: everything that is wrong with them.
+    #[error("[compile-options] {}", .0.join("; "))]
+    Options(Vec<String>),
     /// A pass or phase name that does not exist.
     #[error("[compile-name] unknown {kind} `{name}`; there are: {}", .known.join(", "))]
     UnknownName {

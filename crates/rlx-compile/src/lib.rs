@@ -17,9 +17,9 @@ pub mod rewrite;
 pub mod target;
 
 pub use error::{CompileError, InputProblem, LowerError, RunError};
-pub use options::{CompileOptions, Fusion, MatmulPrecision, Precision};
+pub use options::{CompileOptions, EnvError, Fusion, MatmulPrecision, Precision, PrecisionPolicy, ScaledQuant};
 pub use pass::{Pass, PassCx, Phase};
-pub use pipeline::{Compiled, compile_module, pass_names, run_pass, run_passes};
+pub use pipeline::{Compiled, compile_lir, compile_module, pass_names, run_pass, run_passes};
 pub use remark::{Remark, RemarkKind, Remarks};
-pub use report::{CompileReport, PassReport};
+pub use report::{CompileReport, Fallback, FusionReport, KernelReport, PassReport};
 pub use target::{Backend, Claims, ExecutableGraph, TargetModule};

@@ -9,7 +9,7 @@ use crate::lir::LirModule;
 use crate::lower::{self, lower};
 use crate::options::CompileOptions;
 use crate::pass::{Pass, PassCx, PassError, Phase};
-use crate::passes::{self, bind_dims, canonicalise, cse, dce, fold, hoist, legalise, recognise, split};
+use crate::passes::{self, bind_dims, bind_params, canonicalise, cse, dce, fold, hoist, legalise, recognise, split};
 pub use crate::report::{CompileReport, PassReport};
 use crate::target::{Claims, InputStage, TargetModule};
 
@@ -39,6 +39,9 @@ const fn folding(o: &CompileOptions) -> bool {
 const fn hoisting(o: &CompileOptions) -> bool {
     o.cache_param_invariant
 }
+fn binding_params(o: &CompileOptions) -> bool {
+    !o.param_bindings.is_empty()
+}
 const fn recognition(o: &CompileOptions) -> bool {
     o.recognise
 }
@@ -47,6 +50,7 @@ use Phase::{Canonical, Import, Legalise, Recognise};
 
 /// The passes in order.
 pub const PIPELINE: &[Step] = &[
+    step(Import, &bind_params::PASS, binding_params),
     step(Import, &bind_dims::PASS, always),
     step(Canonical, &dce::PASS, dce),
     step(Canonical, &canonicalise::PASS, folding),
@@ -105,8 +109,10 @@ pub fn run_passes(
     last: Phase,
 ) -> Result<(Module, CompileReport), CompileError> {
     let mut report = CompileReport::default();
+    options.check()?;
     let mut dump = crate::dump::Dumper::new(options)?;
-    verify("import", &module, options)?;
+    // What comes in may be made by hand or read from a file: it is verified whatever the options say.
+    rlx_ir::verify(&module).map_err(|source| CompileError::Pass { pass: "import", source })?;
     dump.write("import", &module)?;
     for step in PIPELINE.iter().filter(|s| s.phase <= last && (s.wanted)(options)) {
         let (new, pass) = apply(step.pass, &module, claims, options)?;
@@ -145,7 +151,38 @@ pub fn compile_module(module: &Module, claims: &Claims, options: &CompileOptions
             TargetModule::Lir(lir)
         }
     };
+    report.target = claims.target.clone();
+    if !options.remarks {
+        report.passes.iter_mut().for_each(|p| p.remarks.clear());
+    }
     Ok(Compiled { target, report })
+}
+
+/// Takes a program of kernels as it is: checks it, and that no option asks for what only a graph can be given.
+pub fn compile_lir(lir: &LirModule, claims: &Claims, options: &CompileOptions) -> Result<Compiled, CompileError> {
+    options.check()?;
+    if let Some(&option) = options.without_effect_on_lir().first() {
+        return Err(CompileError::NoEffectAtStage(option));
+    }
+    if claims.stage != InputStage::Lir {
+        return Err(CompileError::Backend(format!("the target `{}` takes graphs, not kernels", claims.target)));
+    }
+    let mut report = CompileReport { target: claims.target.clone(), ..CompileReport::default() };
+    let start = Instant::now();
+    check_lir(lir)?;
+    let nodes = lir.main.kernels.len();
+    let (time, rewrites, remarks) = (start.elapsed(), Default::default(), Vec::new());
+    report.add(PassReport { name: "check", time, nodes_before: nodes, nodes_after: nodes, rewrites, remarks });
+    report.place(&lir.main);
+    crate::dump::Dumper::new(options)?.write_as("lower", "lir", lir)?;
+    Ok(Compiled { target: TargetModule::Lir(lir.clone()), report })
+}
+
+fn check_lir(lir: &LirModule) -> Result<(), CompileError> {
+    for (name, program) in lir.prepare.iter().map(|p| ("prepare", p)).chain([("main", &lir.main)]) {
+        lower::check::check(program).map_err(|faults| CompileError::Lir(format!("{name}: {}", faults.join("\n  "))))?;
+    }
+    Ok(())
 }
 
 /// Lowers both programs, counts kernels, and in tests and debug builds checks the result.
@@ -171,12 +208,9 @@ fn lower_all(
         rewrites: Default::default(),
         remarks,
     });
-    lir.main.count_kernels(&mut report.kernels);
+    report.place(&lir.main);
     if options.verify {
-        for (name, program) in lir.prepare.iter().map(|p| ("prepare", p)).chain([("main", &lir.main)]) {
-            lower::check::check(program)
-                .map_err(|faults| CompileError::Lir(format!("{name}: {}", faults.join("\n  "))))?;
-        }
+        check_lir(&lir)?;
     }
     Ok(lir)
 }

@@ -2,7 +2,8 @@
 
 use rlx_ir::dim::ConstraintRecord;
 use rlx_ir::graph::Def;
-use rlx_ir::{Builder, Graph, IrError, Module, Node, NodeId, Op, Symbol, Type, ValueId};
+use rlx_ir::ops::shape::Constant;
+use rlx_ir::{Builder, Graph, IrError, Loc, Module, Node, NodeId, Op, Symbol, Tensor, Type, ValueId};
 
 use crate::passes::bind_dims::{Substitution, substitute, substitute_constraints, substitute_op};
 
@@ -24,6 +25,15 @@ impl<'a> Rewriter<'a> {
 
     /// Starts a new graph with the old one's boundary, its types replaced.
     pub fn with_types(old: &'a Graph, ty: &dyn Fn(&Type) -> Type) -> Result<Self, IrError> {
+        Self::with_boundary(old, ty, &|_| None)
+    }
+
+    /// As [`with_types`](Self::with_types); the parameters that have a value here become constants.
+    pub fn with_boundary(
+        old: &'a Graph,
+        ty: &dyn Fn(&Type) -> Type,
+        constant: &dyn Fn(&str) -> Option<Tensor>,
+    ) -> Result<Self, IrError> {
         let mut g = Graph::new(old.name());
         *g.bounds_mut() = old.bounds().clone();
         let mut map = vec![None; old.num_values()];
@@ -37,8 +47,13 @@ impl<'a> Rewriter<'a> {
                     g.set_input_elems(new, info.elems.as_deref().map(<[_]>::to_vec));
                     new
                 }
-                Def::Param(n) => match old.params().get(n as usize) {
-                    Some(p) => g.add_param(&p.name, ty(&info.ty), p.default.clone())?,
+                Def::Param(n) => match old.params().get(n as usize).map(|p| (p, constant(&p.name))) {
+                    Some((_, Some(value))) => {
+                        let node = g.add_node(Constant { value }.into(), Vec::new(), Vec::new(), Loc::none())?;
+                        let result = g.node(node).results.first().copied();
+                        result.ok_or_else(|| IrError::Eval("a constant has no result".into()))?
+                    }
+                    Some((p, None)) => g.add_param(&p.name, ty(&info.ty), p.default.clone())?,
                     None => continue,
                 },
                 Def::State(n) => match old.states().get(n as usize) {

@@ -274,14 +274,14 @@ fn call(
     };
     crate::exec::check_inputs(program, &inputs).map_err(inside)?;
     let shapes: Vec<&[usize]> = inputs.iter().map(|i| i.dims).collect();
-    let first = bind_first(program, &shapes, None, outer, env).map_err(inside)?;
+    let first = bind_first(program, &shapes, None, &[], outer, env).map_err(inside)?;
     let bound: Arc<BoundSegment> =
         run_frame(program, frame, &inputs, None, weights, first, None, Outputs::default(), env).map_err(inside)?;
     let mut values = Vec::with_capacity(program.lir.outputs.len());
     for port in &program.lir.outputs {
         let b = port.buffer.index();
         let dims = bound.shape(program, b).ok_or_else(|| failed(format!("output `{}` has no size", port.name)))?;
-        let mut v = Value::new(program.lir.buffers[b].dtype, dims)?;
+        let mut v = Value::new(program.lir.buffers[b].dtype, dims.into_vec())?;
         let bytes = v.memory.as_slice().len();
         // SAFETY: the buffer has memory of this size after the run; the value's is its own.
         unsafe { std::ptr::copy_nonoverlapping(frame.ptrs[b].get(), v.as_mut_ptr(), bytes) };

@@ -2,19 +2,20 @@
 
 use crate::bind::{self, BoundSegment, Plan};
 use crate::buffers::{Buffers, Ptr, RunCx};
-use crate::frame::{Frame, no_memory, output_bytes};
+use crate::frame::{Frame, State, no_memory, output_bytes};
 use crate::library::Defined;
 use crate::params::{ParamSet, WeightSet};
 use crate::program::{KernelCode, Program, alignment};
 use crate::{attention, contract, control, conv, library, map, row, window};
-use rlx_compile::target::KernelProfile;
+use rlx_compile::target::{BindMiss, KernelProfile};
 use rlx_compile::{InputProblem, RunError};
 use rlx_driver::{AlignedBuffer, Region};
 use rlx_ir::DType;
 use smallvec::SmallVec;
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Memory of a kernel's buffers, by slot.
@@ -27,14 +28,35 @@ pub struct Counters {
     pub binds: AtomicU64,
     /// Shapes found in the cache.
     pub hits: AtomicU64,
+    /// Bindings that a cache let go.
+    pub evictions: AtomicU64,
     /// Runs of the prepare program.
     pub prepares: AtomicU64,
+    /// Runs of the main program.
+    pub runs: AtomicU64,
+    /// Bytes copied besides what kernels do.
+    pub moved: AtomicU64,
     /// Kernels run.
     pub kernels: AtomicU64,
     /// Arena bytes of the latest binding.
     pub arena: AtomicU64,
     /// Nanoseconds of the latest binding.
     pub bind_time: AtomicU64,
+    /// The latest shapes that were not in a cache.
+    pub misses: Mutex<VecDeque<BindMiss>>,
+}
+
+/// How many misses are remembered.
+const MISSES: usize = 64;
+
+impl Counters {
+    fn miss(&self, miss: BindMiss) {
+        let mut list = self.misses.lock().unwrap_or_else(PoisonError::into_inner);
+        if list.len() >= MISSES {
+            list.pop_front();
+        }
+        list.push_back(miss);
+    }
 }
 
 /// How programs are run.
@@ -78,6 +100,7 @@ pub fn bind_first(
     program: &Program,
     inputs: &[&[usize]],
     params: Option<&ParamSet>,
+    states: &[State],
     outer: &[i64],
     env: &Env<'_>,
 ) -> Result<Arc<BoundSegment>, RunError> {
@@ -92,9 +115,15 @@ pub fn bind_first(
         key.push(s.len() as i64);
         key.extend(s.iter().map(|&n| i64::try_from(n).unwrap_or(i64::MAX)));
     }
+    let held = solver.state_sizes(&program.lir, states);
+    for s in &held {
+        // −1: the state has no size yet.
+        key.push(s.as_ref().map_or(-1, |s| s.len() as i64));
+        key.extend(s.iter().flat_map(|s| s.iter()).map(|&n| i64::try_from(n).unwrap_or(i64::MAX)));
+    }
     key.extend_from_slice(outer);
     cached(program, &key, env, || {
-        let symbols = solver.solve(&shapes, outer).map_err(RunError::Inputs)?;
+        let symbols = solver.solve(&shapes, &held, outer).map_err(RunError::Inputs)?;
         bind::bind_segment(program, 0, symbols, None, env.align)
     })
 }
@@ -122,19 +151,27 @@ fn cached(
     env: &Env<'_>,
     make: impl FnOnce() -> Result<BoundSegment, RunError>,
 ) -> Result<Arc<BoundSegment>, RunError> {
-    let lock = || program.cache.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let lock = || program.cache.lock().unwrap_or_else(PoisonError::into_inner);
     let found = lock().get(key);
-    if let Some(b) = found {
-        env.counters.hits.fetch_add(1, Ordering::Relaxed);
-        return Ok(b);
-    }
+    let reason = match found {
+        Ok(b) => {
+            env.counters.hits.fetch_add(1, Ordering::Relaxed);
+            return Ok(b);
+        }
+        Err(reason) => reason,
+    };
     let start = Instant::now();
     let bound = Arc::new(make()?);
-    lock().insert(key, bound.clone());
+    let bytes = bound.bytes() + 2 * size_of_val(key);
+    let gone = lock().insert(key, bound.clone(), bytes);
     env.counters.binds.fetch_add(1, Ordering::Relaxed);
+    env.counters.evictions.fetch_add(gone, Ordering::Relaxed);
+    let sizes = program.segments.symbols.iter().zip(&bound.symbols).map(|(s, &n)| (s.name().to_string(), n)).collect();
+    let (program, time) = (program.lir.name.clone(), start.elapsed());
+    env.counters.miss(BindMiss { program, reason, sizes, time, bytes: bytes as u64 });
     if env.count {
         env.counters.arena.store(bound.arena_bytes as u64, Ordering::Relaxed);
-        env.counters.bind_time.store(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        env.counters.bind_time.store(time.as_nanos() as u64, Ordering::Relaxed);
     }
     Ok(bound)
 }
@@ -202,8 +239,9 @@ pub fn run_frame(
     env: &Env<'_>,
 ) -> Result<Arc<BoundSegment>, RunError> {
     let lir = &program.lir;
+    let mut moved = 0;
     for (i, (port, input)) in lir.inputs.iter().zip(inputs).enumerate() {
-        frame.set_input(port.buffer.index(), i, input.bytes, alignment(input.dtype))?;
+        moved += frame.set_input(port.buffer.index(), i, input.bytes, alignment(input.dtype))?;
     }
     if let Some(p) = params {
         for (port, &ptr) in lir.params.iter().zip(&p.ptrs) {
@@ -255,7 +293,10 @@ pub fn run_frame(
     if env.count {
         env.counters.kernels.fetch_add(count, Ordering::Relaxed);
     }
-    replace_states(program, frame, &bound)?;
+    moved += replace_states(program, frame, &bound)?;
+    if env.count && moved > 0 {
+        env.counters.moved.fetch_add(moved as u64, Ordering::Relaxed);
+    }
     Ok(bound)
 }
 
@@ -329,7 +370,9 @@ fn deliver(program: &Program, frame: &Frame, bound: &BoundSegment, k: usize, d: 
     Ok(())
 }
 
-fn replace_states(program: &Program, frame: &mut Frame, bound: &BoundSegment) -> Result<(), RunError> {
+/// Copies successors that do not lie in their states' memory there. Gives the bytes copied.
+fn replace_states(program: &Program, frame: &mut Frame, bound: &BoundSegment) -> Result<usize, RunError> {
+    let mut moved = 0;
     for (i, port) in program.lir.states.iter().enumerate() {
         let Some(next) = port.next.filter(|n| *n != port.buffer) else { continue };
         let bytes = output_bytes(program, bound, next.index())?;
@@ -344,9 +387,10 @@ fn replace_states(program: &Program, frame: &mut Frame, bound: &BoundSegment) ->
             // SAFETY: the buffer has memory of this size; a new state's memory may be the old one's only if it is the
             // same buffer, which was excluded, but copying allows overlap anyway.
             unsafe { std::ptr::copy(from, m.as_mut_ptr(), bytes) };
+            moved += bytes;
         }
     }
-    Ok(())
+    Ok(moved)
 }
 
 fn profile(program: &Program, k: usize, bound: &BoundSegment, p: &Profiler, start: Instant) -> KernelProfile {

@@ -4,17 +4,18 @@ use crate::bind::BoundSegment;
 use crate::buffers::Ptr;
 use crate::exec::{Counters, Env, Input, Outputs, Profiler, bind_first, check_inputs, run_frame};
 use crate::frame::{Frame, State, is_output, no_memory, output_bytes};
+use crate::memory::{self, Parts};
 use crate::params::ParamSet;
-use crate::program::{Program, alignment};
+use crate::program::{CacheBounds, Program, alignment};
 use rlx_compile::lir::{Lir, LirModule};
 use rlx_compile::target::{
-    BorrowedTensor, ExecStats, ExecutableGraph, KernelProfile, PortInfo, Signature, TensorMut, TensorRef,
+    BindMiss, BorrowedTensor, BorrowedTensors, ExecStats, ExecutableGraph, KernelProfile, MemoryReport, PortInfo, Signature, TensorMut, TensorRef,
 };
 use rlx_compile::{CompileError, CompileOptions, InputProblem, RunError};
 use rlx_driver::{AlignedBuffer, Isa, Region, ThreadPool};
 use rlx_ir::{DimBinding, Tensor, TensorType};
 use std::cell::RefCell;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -32,6 +33,10 @@ struct Shared {
     pool: Option<ThreadPool>,
     align: usize,
     poison: bool,
+    /// Numbers of all outputs.
+    all_outputs: Box<[usize]>,
+    /// What the program may allocate for itself.
+    memory_limit: Option<u64>,
     /// Contexts for [`ExecutableGraph::run`].
     frames: Mutex<Vec<Frame>>,
 }
@@ -105,8 +110,11 @@ impl CpuExecutable {
             })
             .collect();
         let given = &options.dim_bindings;
-        let compile = |l: Lir| Program::compile(l, &[], given, isa, options.bind_cache, &[]).map_err(CompileError::Lir);
+        let bytes = usize::try_from(options.bind_cache_bytes).unwrap_or(usize::MAX);
+        let cache = CacheBounds { entries: options.bind_cache, bytes };
+        let compile = |l: Lir| Program::compile(l, &[], given, isa, cache, &[]).map_err(CompileError::Lir);
         let (prepare, main) = (module.prepare.map(compile).transpose()?, compile(module.main)?);
+        let main_outputs = main.lir.outputs.len();
         let own = options.threads > ThreadPool::global().threads();
         let frame = Frame::new(&main);
         let shared = Shared {
@@ -119,6 +127,8 @@ impl CpuExecutable {
             pool: own.then(|| ThreadPool::new(options.threads)),
             align: options.arena_alignment.clamp(64, rlx_driver::HUGE_PAGE),
             poison: options.poison,
+            all_outputs: (0..main_outputs).collect(),
+            memory_limit: options.memory_limit,
             frames: Mutex::new(Vec::new()),
         };
         Ok(CpuExecutable {
@@ -134,6 +144,24 @@ impl CpuExecutable {
 }
 
 impl Shared {
+    fn parts(&self) -> Parts<'_> {
+        Parts { prepare: self.prepare.as_ref(), main: &self.main }
+    }
+
+    /// Sizes of the inputs, or everything that a binding leaves open.
+    fn input_shapes(&self, binding: &DimBinding) -> Result<Vec<Vec<usize>>, RunError> {
+        let mut problems = Vec::new();
+        let mut shapes: Vec<Vec<usize>> = Vec::new();
+        for p in &self.signature.inputs {
+            match p.ty.shape.eval(binding) {
+                Ok(v) if v.iter().all(|&n| n >= 0) => shapes.push(v.iter().map(|&n| n as usize).collect()),
+                Ok(v) => problems.push(InputProblem::Binding(format!("input `{}` would have sizes {v:?}", p.name))),
+                Err(e) => problems.push(InputProblem::Binding(format!("input `{}`: {e}", p.name))),
+            }
+        }
+        if problems.is_empty() { Ok(shapes) } else { Err(RunError::Inputs(problems)) }
+    }
+
     fn region(&self) -> Region<'_> {
         self.pool.as_ref().unwrap_or_else(|| ThreadPool::global()).enter(self.threads)
     }
@@ -170,11 +198,11 @@ impl CpuExecutable {
         let set = ParamSet::new(program, tensors, None)?;
         let env = shared.env(region, &self.counters, false);
         let mut frame = Frame::new(program);
-        let first = bind_first(program, &[], Some(&set), &[], &env)?;
+        let first = bind_first(program, &[], Some(&set), &[], &[], &env)?;
         let outputs = Outputs { exact: true, placed: &[] };
         let bound = run_frame(program, &mut frame, &[], Some(&set), Some(&set.weights), first, None, outputs, &env)?;
         let all: Vec<usize> = (0..program.lir.outputs.len()).collect();
-        let tensors = Arc::new(take_outputs(program, &mut frame, &bound, &all)?);
+        let tensors = Arc::new(take_outputs(program, &mut frame, &bound, &all, &AtomicU64::new(0))?);
         self.counters.prepares.fetch_add(1, Ordering::Relaxed);
         *slot = Some(tensors.clone());
         Ok(Some(tensors))
@@ -217,12 +245,14 @@ impl CpuExecutable {
         let main = &self.shared.main;
         // Inputs and parameters are checked together, so that one error lists what is wrong with both.
         let checked = check_inputs(main, inputs);
+        self.within_limit(None)?;
         let set = self.param_set(region);
         match (checked, set) {
             (Ok(()), Ok(set)) => {
                 let shapes: smallvec::SmallVec<[&[usize]; 16]> = inputs.iter().map(|i| i.dims).collect();
                 let env = self.shared.env(region, &self.counters, true);
-                let first = bind_first(main, &shapes, Some(&set), &[], &env)?;
+                let first = bind_first(main, &shapes, Some(&set), &self.frame.states, &[], &env)?;
+                self.within_limit(Some(&first))?;
                 Ok((set, first))
             }
             (Err(RunError::Inputs(mut a)), Err(RunError::Inputs(b))) => {
@@ -233,9 +263,21 @@ impl CpuExecutable {
         }
     }
 
-    fn selection(&self, read: Option<&[usize]>) -> Result<Vec<usize>, RunError> {
+    /// Refuses what would need more memory than the options allow: without a binding, what every run needs.
+    fn within_limit(&self, bound: Option<&BoundSegment>) -> Result<(), RunError> {
+        let Some(limit) = self.shared.memory_limit else { return Ok(()) };
+        let report = memory::report(&self.shared.parts(), &self.params, bound);
+        match report.own() <= limit {
+            true => Ok(()),
+            false => Err(RunError::Memory(format!(
+                "this needs {report}; `memory_limit` is {limit} bytes: use a smaller batch or shape, or raise it"
+            ))),
+        }
+    }
+
+    fn selection<'a>(&self, shared: &'a Shared, read: Option<&'a [usize]>) -> Result<&'a [usize], RunError> {
         let n = self.shared.signature.outputs.len();
-        let Some(read) = read else { return Ok((0..n).collect()) };
+        let Some(read) = read else { return Ok(&shared.all_outputs) };
         let problems: Vec<InputProblem> = read
             .iter()
             .filter(|&&i| i >= n)
@@ -245,7 +287,7 @@ impl CpuExecutable {
                 known: self.shared.signature.outputs.iter().map(|o| o.name.to_string()).collect(),
             })
             .collect();
-        if problems.is_empty() { Ok(read.to_vec()) } else { Err(RunError::Inputs(problems)) }
+        if problems.is_empty() { Ok(read) } else { Err(RunError::Inputs(problems)) }
     }
 
     /// Runs main in the executable's own frame.
@@ -261,6 +303,7 @@ impl CpuExecutable {
         let inputs = borrow(inputs);
         let (set, first) = self.bind(&inputs, &region)?;
         let needed = shared.main.needed(read);
+        self.counters.runs.fetch_add(1, Ordering::Relaxed);
         let env = Env { profiler, ..shared.env(&region, &self.counters, true) };
         let frame = &mut self.frame;
         run_frame(&shared.main, frame, &inputs, Some(&set), Some(&set.weights), first, Some(&needed), outputs, &env)
@@ -277,6 +320,7 @@ fn take_outputs(
     frame: &mut Frame,
     bound: &BoundSegment,
     read: &[usize],
+    moved: &AtomicU64,
 ) -> Result<Vec<Tensor>, RunError> {
     let lir = &program.lir;
     let mut made: Vec<(usize, Tensor)> = Vec::new();
@@ -294,6 +338,7 @@ fn take_outputs(
                 let mut m = AlignedBuffer::uninit(bytes).map_err(no_memory)?;
                 // SAFETY: the buffer has memory of this size.
                 unsafe { std::ptr::copy_nonoverlapping(frame.ptrs[b].get(), m.as_mut_ptr(), bytes) };
+                moved.fetch_add(bytes as u64, Ordering::Relaxed);
                 m
             }
         };
@@ -358,13 +403,14 @@ impl ExecutableGraph for CpuExecutable {
                 "a program with state runs in its own context: use `run_borrowed`".into(),
             ));
         }
-        let read = self.selection(read)?;
+        let read = self.selection(shared, read)?;
         let region = shared.region();
         let inputs = borrow(inputs);
         let (set, first) = self.bind(&inputs, &region)?;
+        self.counters.runs.fetch_add(1, Ordering::Relaxed);
         let pooled = lock(&shared.frames).pop();
         let mut frame = pooled.unwrap_or_else(|| Frame::new(&shared.main));
-        let needed = shared.main.needed(&read);
+        let needed = shared.main.needed(read);
         let env = shared.env(&region, &self.counters, true);
         let outputs = Outputs { exact: true, placed: &[] };
         let bound = run_frame(
@@ -378,7 +424,7 @@ impl ExecutableGraph for CpuExecutable {
             outputs,
             &env,
         )?;
-        let tensors = take_outputs(&shared.main, &mut frame, &bound, &read)?;
+        let tensors = take_outputs(&shared.main, &mut frame, &bound, read, &self.counters.moved)?;
         lock(&shared.frames).push(frame);
         Ok(tensors)
     }
@@ -387,13 +433,13 @@ impl ExecutableGraph for CpuExecutable {
         &'a mut self,
         inputs: &[TensorRef<'_>],
         read: Option<&[usize]>,
-    ) -> Result<Vec<BorrowedTensor<'a>>, RunError> {
-        let read = self.selection(read)?;
-        let bound = self.run_own(inputs, &read, Outputs::default(), None)?;
-        let shared = &*self.shared;
+    ) -> Result<BorrowedTensors<'a>, RunError> {
+        let shared = self.shared.clone();
+        let read = self.selection(&shared, read)?;
+        let bound = self.run_own(inputs, read, Outputs::default(), None)?;
         let lir = &shared.main.lir;
-        let mut out = Vec::with_capacity(read.len());
-        for &o in &read {
+        let mut out = BorrowedTensors::new();
+        for &o in read {
             let b = lir.outputs[o].buffer.index();
             let dims = bound.shape(&shared.main, b).unwrap_or_default();
             let bytes = output_bytes(&shared.main, &bound, b)?;
@@ -408,6 +454,7 @@ impl ExecutableGraph for CpuExecutable {
                 if let Some(m) = slot {
                     // SAFETY: the input's bytes were checked to be this many, and the run's borrow still holds.
                     unsafe { std::ptr::copy_nonoverlapping(from, m.as_mut_ptr(), bytes) };
+                    self.counters.moved.fetch_add(bytes as u64, Ordering::Relaxed);
                     self.frame.ptrs[b] = Ptr(m.as_mut_ptr());
                 }
             }
@@ -421,7 +468,6 @@ impl ExecutableGraph for CpuExecutable {
 
     fn run_into(&mut self, inputs: &[TensorRef<'_>], outputs: &mut [TensorMut<'_>]) -> Result<(), RunError> {
         let n = self.shared.signature.outputs.len();
-        let read = self.selection(None)?;
         if outputs.len() != n {
             let name = format!("{} of {n}", outputs.len());
             let known = self.shared.signature.outputs.iter().map(|o| o.name.to_string()).collect();
@@ -444,13 +490,15 @@ impl ExecutableGraph for CpuExecutable {
                 placed.push((b as u32, Ptr(out.bytes.as_mut_ptr())));
             }
         }
-        let bound = self.run_own(inputs, &read, Outputs { exact: false, placed: &placed }, None)?;
+        let outs = Outputs { exact: false, placed: &placed };
+        let bound = self.run_own(inputs, &shared.all_outputs, outs, None)?;
         check_outputs(&shared, &bound, outputs, true)?;
         for (port, out) in lir.outputs.iter().zip(outputs.iter_mut()) {
             let from = self.frame.ptrs[port.buffer.index()].get().cast_const();
             if from != out.bytes.as_ptr() {
                 // SAFETY: the buffer holds as many bytes as the output has, which was checked.
                 unsafe { std::ptr::copy(from, out.bytes.as_mut_ptr(), out.bytes.len()) };
+                self.counters.moved.fetch_add(out.bytes.len() as u64, Ordering::Relaxed);
             }
         }
         Ok(())
@@ -459,21 +507,13 @@ impl ExecutableGraph for CpuExecutable {
     fn prepare_for(&mut self, binding: &DimBinding) -> Result<(), RunError> {
         let shared = self.shared.clone();
         let region = shared.region();
+        let shapes = shared.input_shapes(binding)?;
+        self.within_limit(None)?;
         let set = self.param_set(&region)?;
-        let mut problems = Vec::new();
-        let mut shapes: Vec<Vec<usize>> = Vec::new();
-        for p in &shared.signature.inputs {
-            match p.ty.shape.eval(binding) {
-                Ok(v) => shapes.push(v.iter().map(|&n| usize::try_from(n).unwrap_or(0)).collect()),
-                Err(e) => problems.push(InputProblem::Binding(format!("input `{}`: {e}", p.name))),
-            }
-        }
-        if !problems.is_empty() {
-            return Err(RunError::Inputs(problems));
-        }
         let shapes: Vec<&[usize]> = shapes.iter().map(Vec::as_slice).collect();
         let env = shared.env(&region, &self.counters, true);
-        let bound = bind_first(&shared.main, &shapes, Some(&set), &[], &env)?;
+        let bound = bind_first(&shared.main, &shapes, Some(&set), &self.frame.states, &[], &env)?;
+        self.within_limit(Some(&bound))?;
         self.frame.place(&shared.main, &bound, shared.align, false, false, &[])
     }
 
@@ -518,7 +558,7 @@ impl ExecutableGraph for CpuExecutable {
             }]));
         }
         let memory = AlignedBuffer::copy_of(t.bytes()).map_err(no_memory)?;
-        self.frame.states[index] = State { memory: Some(memory), dims: t.dims().to_vec() };
+        self.frame.states[index] = State { memory: Some(memory), dims: t.dims().into() };
         Ok(())
     }
 
@@ -541,13 +581,22 @@ impl ExecutableGraph for CpuExecutable {
 
     fn stats(&self) -> ExecStats {
         let c = &self.counters;
-        let get = |x: &std::sync::atomic::AtomicU64| x.load(Ordering::Relaxed);
+        let get = |x: &AtomicU64| x.load(Ordering::Relaxed);
         let prepared: usize = lock(&self.prepared).as_ref().map_or(0, |p| p.iter().map(|t| t.bytes().len()).sum());
         let packed = lock(&self.set).as_ref().map_or(0, |s| s.packed_bytes());
+        let (entries, bytes) = {
+            let cache = lock(&self.shared.main.cache);
+            (cache.len() as u64, cache.bytes() as u64)
+        };
         ExecStats {
             binds: get(&c.binds),
             bind_hits: get(&c.hits),
+            bind_evictions: get(&c.evictions),
+            bind_entries: entries,
+            bind_bytes: bytes,
             prepares: get(&c.prepares),
+            runs: get(&c.runs),
+            bytes_moved: get(&c.moved),
             kernels: get(&c.kernels),
             arena_bytes: get(&c.arena),
             prepared_bytes: (prepared + packed) as u64,
@@ -556,10 +605,23 @@ impl ExecutableGraph for CpuExecutable {
     }
 
     fn profile(&mut self, inputs: &[TensorRef<'_>]) -> Result<Vec<KernelProfile>, RunError> {
-        let read = self.selection(None)?;
+        let shared = self.shared.clone();
         let profiler = RefCell::new(Profiler::start());
-        self.run_own(inputs, &read, Outputs::default(), Some(&profiler))?;
+        self.run_own(inputs, &shared.all_outputs, Outputs::default(), Some(&profiler))?;
         Ok(profiler.into_inner().kernels)
+    }
+
+    fn misses(&self) -> Vec<BindMiss> {
+        lock(&self.counters.misses).iter().cloned().collect()
+    }
+
+    fn memory(&self, binding: &DimBinding) -> Result<MemoryReport, RunError> {
+        let shared = &*self.shared;
+        let shapes = shared.input_shapes(binding)?;
+        let shapes: Vec<&[usize]> = shapes.iter().map(Vec::as_slice).collect();
+        // Planned as a run would, but neither kept nor counted; no parameter needs to be set.
+        let first = memory::plan(&shared.parts(), &shapes, &self.frame.states, binding, shared.align)?;
+        Ok(memory::report(&shared.parts(), &self.params, Some(&first)))
     }
 }
 
@@ -590,8 +652,8 @@ fn check_outputs(shared: &Shared, bound: &BoundSegment, outputs: &[TensorMut<'_>
             problems.push(InputProblem::DType { kind: "output", name, expected: dtype, got: out.dtype });
             continue;
         }
-        if out.dims != dims {
-            let (expected, got) = (format!("{dtype}{dims:?}"), out.dims.to_vec());
+        if out.dims != dims.as_slice() {
+            let (expected, got) = (format!("{dtype}{:?}", dims.as_slice()), out.dims.to_vec());
             problems.push(InputProblem::Shape { kind: "output", name, expected, got, why: String::new() });
             continue;
         }

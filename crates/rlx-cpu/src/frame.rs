@@ -1,7 +1,7 @@
 //! Memory of one running program: arenas, outputs, states, and frames of nested programs.
 
 use crate::bind::BoundSegment;
-use crate::buffers::Ptr;
+use crate::buffers::{Ptr, Sizes};
 use crate::program::{KernelCode, Program};
 use rlx_compile::RunError;
 use rlx_compile::lir::Storage;
@@ -32,7 +32,7 @@ pub struct State {
     /// Contents.
     pub memory: Option<AlignedBuffer>,
     /// Sizes.
-    pub dims: Vec<usize>,
+    pub dims: Sizes,
 }
 
 /// A memory error.
@@ -111,10 +111,9 @@ impl Frame {
         Ok(())
     }
 
-    /// Makes an input's bytes a buffer, copied where they are not aligned.
-    /// # Safety
-    /// `bytes` outlives the run.
-    pub fn set_input(&mut self, buffer: usize, input: usize, bytes: &[u8], align: usize) -> Result<(), RunError> {
+    /// Makes an input's bytes a buffer, copied where they are not aligned. Gives the bytes copied. `bytes` must outlive the run.
+    pub fn set_input(&mut self, buffer: usize, input: usize, bytes: &[u8], align: usize) -> Result<usize, RunError> {
+        let mut copied = 0;
         let mut ptr = bytes.as_ptr();
         if !(ptr as usize).is_multiple_of(align) {
             let slot = &mut self.staging[input];
@@ -123,11 +122,12 @@ impl Frame {
             }
             if let Some(m) = slot {
                 m.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
+                copied = bytes.len();
                 ptr = m.as_ptr();
             }
         }
         self.ptrs[buffer] = Ptr(ptr.cast_mut());
-        Ok(())
+        Ok(copied)
     }
 
     /// Makes states' memory buffers; those that have none yet begin as their initial values.

@@ -21,6 +21,7 @@ pub mod frame;
 pub mod gemm;
 pub mod library;
 pub mod map;
+mod memory;
 pub mod params;
 mod peak;
 pub mod program;

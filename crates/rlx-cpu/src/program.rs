@@ -33,6 +33,15 @@ pub enum WeightSource {
     Param(u32),
 }
 
+/// How large a cache of bindings may grow.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheBounds {
+    /// Bindings.
+    pub entries: usize,
+    /// Bytes, about.
+    pub bytes: usize,
+}
+
 /// For sets of outputs, which kernels they need.
 type Needed = HashMap<Box<[usize]>, Arc<[bool]>>;
 
@@ -70,7 +79,7 @@ impl Program {
         outer: &[Symbol],
         given: &DimBinding,
         isa: Isa,
-        cache: usize,
+        cache: CacheBounds,
         sources: &[Option<WeightSource>],
     ) -> Result<Program, String> {
         check_buffers(&lir)?;
@@ -106,7 +115,7 @@ impl Program {
             shares_bytes: lir.kernels.iter().map(|k| writes_parts_of_bytes(&k.kernel, &lir)).collect(),
             codes,
             segments,
-            cache: Mutex::new(BindCache::new(cache)),
+            cache: Mutex::new(BindCache::new(cache.entries, cache.bytes)),
             isa,
             consts,
             _aligned: copies,
@@ -215,7 +224,7 @@ fn kernel(
     lir: &Lir,
     known: &[Symbol],
     isa: Isa,
-    cache: usize,
+    cache: CacheBounds,
     sources: &[Option<WeightSource>],
 ) -> Result<KernelCode, String> {
     // Inputs of nested programs: `first` that change, then the captures.

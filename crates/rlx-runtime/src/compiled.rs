@@ -5,13 +5,17 @@ use std::time::Duration;
 
 use rlx_compile::CompileReport;
 use rlx_compile::error::{InputProblem, RunError};
-use rlx_compile::target::{BorrowedTensor, ExecStats, ExecutableGraph, KernelProfile, PortInfo, TensorMut, TensorRef};
+use rlx_compile::target::{
+    BindMiss, BorrowedTensor, BorrowedTensors, ExecStats, ExecutableGraph, KernelProfile, MemoryReport, PortInfo, TensorMut,
+    TensorRef,
+};
 use rlx_driver::Device;
 use rlx_ir::{DType, DimBinding, Tensor};
 
 use crate::boundary::{from_f32, to_f32};
 use crate::error::Result;
-use crate::inputs::{Input, arrange};
+use crate::inputs::{Input, List, arrange};
+use crate::safetensors::{self, LoadedParams};
 
 /// A compiled program with a context of its own. See [`Session`](crate::Session).
 ///
@@ -26,7 +30,26 @@ pub struct CompiledGraph {
 
 /// Results that lie in their program's context, to be read before the next run.
 #[derive(Debug)]
-pub struct Outputs<'a>(Vec<BorrowedTensor<'a>>);
+///
+/// They cannot outlive the program, nor be read while it runs again:
+/// ```compile_fail,E0499
+/// # use rlx_runtime::{CompiledGraph, TensorRef};
+/// fn twice(program: &mut CompiledGraph, x: TensorRef<'_>) -> rlx_runtime::Result<()> {
+///     let first = program.run_raw(&[x])?;
+///     let second = program.run_raw(&[x])?; // overwrites `first`
+///     assert_eq!(first.len(), second.len());
+///     Ok(())
+/// }
+/// ```
+/// ```compile_fail,E0505
+/// # use rlx_runtime::{CompiledGraph, TensorRef};
+/// fn dangling(mut program: CompiledGraph, x: TensorRef<'_>) -> usize {
+///     let first = program.run_raw(&[x]).unwrap();
+///     drop(program);
+///     first.len()
+/// }
+/// ```
+pub struct Outputs<'a>(BorrowedTensors<'a>);
 
 impl<'a> Outputs<'a> {
     /// The results in order.
@@ -131,14 +154,14 @@ impl CompiledGraph {
     pub fn run_read_outputs(&self, inputs: &[(&str, Input<'_>)], read: Option<&[usize]>) -> Result<Vec<Tensor>> {
         self.check_read(read)?;
         let shaped = arrange(self.inputs(), inputs)?;
-        let refs: Vec<TensorRef<'_>> = shaped.iter().map(|s| s.as_ref()).collect();
+        let refs: List<TensorRef<'_>> = shaped.iter().map(|s| s.as_ref()).collect();
         Ok(self.inner.run(&refs, read)?)
     }
 
     /// Runs in the program's own context, on its state, and leaves the results there. Copies nothing.
     pub fn run_borrowed(&mut self, inputs: &[(&str, Input<'_>)]) -> Result<Outputs<'_>> {
         let shaped = arrange(self.inputs(), inputs)?;
-        let refs: Vec<TensorRef<'_>> = shaped.iter().map(|s| s.as_ref()).collect();
+        let refs: List<TensorRef<'_>> = shaped.iter().map(|s| s.as_ref()).collect();
         Ok(Outputs(self.inner.run_borrowed(&refs, None)?))
     }
 
@@ -220,6 +243,44 @@ impl CompiledGraph {
         Ok(self.inner.set_param(index, value)?)
     }
 
+    /// Sets every parameter that a safetensors file has a tensor for; the data stay in the mapped file and are not copied.
+    ///
+    /// A tensor of another dtype or shape than its parameter is an error that lists all such, and nothing is set. Tensors that are no
+    /// parameter are named in the result, as are parameters without a value. The file must not change while the program lives.
+    pub fn load_safetensors(&mut self, path: impl AsRef<std::path::Path>) -> Result<LoadedParams> {
+        let tensors = safetensors::read(path)?;
+        let mut problems = Vec::new();
+        let mut loaded = LoadedParams::default();
+        let mut set = Vec::new();
+        for (name, tensor) in tensors {
+            let Some(i) = self.params().iter().position(|p| *p.name == name) else {
+                loaded.unused.push(name);
+                continue;
+            };
+            let Some(p) = self.params().get(i) else { continue };
+            let fits = |(d, &n): (&rlx_ir::Dim, &usize)| d.as_const().is_none_or(|c| usize::try_from(c) == Ok(n));
+            if tensor.dtype() != p.ty.dtype {
+                let (expected, got) = (p.ty.dtype, tensor.dtype());
+                problems.push(InputProblem::DType { kind: "parameter", name, expected, got });
+            } else if tensor.rank() != p.ty.shape.rank() || !p.ty.shape.iter().zip(tensor.dims()).all(fits) {
+                let (expected, got, why) = (p.ty.to_string(), tensor.dims().to_vec(), String::new());
+                problems.push(InputProblem::Shape { kind: "parameter", name, expected, got, why });
+            } else {
+                loaded.set.push(name);
+                set.push((i, tensor));
+            }
+        }
+        if !problems.is_empty() {
+            return Err(RunError::Inputs(problems).into());
+        }
+        for (i, tensor) in set {
+            self.inner.set_param(i, tensor)?;
+        }
+        let given = |p: &&PortInfo| !p.has_default && !loaded.set.iter().any(|n| **n == *p.name);
+        loaded.missing = self.params().iter().filter(given).map(|p| p.name.to_string()).collect();
+        Ok(loaded)
+    }
+
     /// Runs what depends on parameters only, now instead of at the first run.
     pub fn finalize_params(&mut self) -> Result<()> {
         Ok(self.inner.finalize_params()?)
@@ -228,6 +289,16 @@ impl CompiledGraph {
     /// Makes sizes and memory ready for a binding ahead of the first run with it.
     pub fn prepare_for(&mut self, binding: &DimBinding) -> Result<()> {
         Ok(self.inner.prepare_for(binding)?)
+    }
+
+    /// Bytes that a run of these sizes takes, without running.
+    pub fn memory_for(&self, binding: &DimBinding) -> Result<MemoryReport> {
+        Ok(self.inner.memory(binding)?)
+    }
+
+    /// The latest shapes that had to be bound, oldest first, each with the reason.
+    pub fn bind_misses(&self) -> Vec<BindMiss> {
+        self.inner.misses()
     }
 
     /// A state's present value.

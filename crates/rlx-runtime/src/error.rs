@@ -17,6 +17,9 @@ pub enum Error {
     /// It could not be compiled.
     #[error(transparent)]
     Compile(#[from] CompileError),
+    /// A file of parameters could not be read.
+    #[error(transparent)]
+    Params(#[from] crate::safetensors::SafetensorsError),
     /// It could not be run.
     #[error(transparent)]
     Run(#[from] RunError),

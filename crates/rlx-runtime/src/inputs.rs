@@ -1,9 +1,12 @@
 //! What a caller hands in: shaped tensors, or flat data whose shape follows from the program's.
 
+use std::borrow::Cow;
+
 use rlx_compile::error::{InputProblem, RunError};
 use rlx_compile::target::{PortInfo, TensorRef};
 use rlx_ir::dim::{Bounds, Equation, solve};
 use rlx_ir::{DType, Dim, DimBinding, Tensor};
+use smallvec::SmallVec;
 
 /// One input of a call.
 #[derive(Clone, Copy, Debug)]
@@ -37,9 +40,12 @@ impl<'a> From<&'a [f32]> for Input<'a> {
 /// An input with its shape found and its data in the declared dtype.
 pub(crate) struct Shaped<'a> {
     pub dtype: DType,
-    pub dims: Vec<usize>,
-    pub bytes: std::borrow::Cow<'a, [u8]>,
+    pub dims: Cow<'a, [usize]>,
+    pub bytes: Cow<'a, [u8]>,
 }
+
+/// A list of inputs; up to eight take no memory of their own.
+pub(crate) type List<T> = SmallVec<[T; 8]>;
 
 impl Shaped<'_> {
     pub fn as_ref(&self) -> TensorRef<'_> {
@@ -48,17 +54,17 @@ impl Shaped<'_> {
 }
 
 /// Puts named inputs in the program's order, finds the shapes of flat ones and converts them. All problems at once.
-pub(crate) fn arrange<'a>(ports: &[PortInfo], given: &[(&str, Input<'a>)]) -> Result<Vec<Shaped<'a>>, RunError> {
+pub(crate) fn arrange<'a>(ports: &[PortInfo], given: &[(&str, Input<'a>)]) -> Result<List<Shaped<'a>>, RunError> {
     let mut problems = Vec::new();
-    let known: Vec<String> = ports.iter().map(|p| p.name.to_string()).collect();
     for (i, (name, _)) in given.iter().enumerate() {
         if !ports.iter().any(|p| &*p.name == *name) {
-            problems.push(InputProblem::Unknown { kind: "input", name: (*name).into(), known: known.clone() });
+            let known = ports.iter().map(|p| p.name.to_string()).collect();
+            problems.push(InputProblem::Unknown { kind: "input", name: (*name).into(), known });
         } else if given.iter().take(i).any(|(n, _)| n == name) {
             problems.push(InputProblem::Duplicate { kind: "input", name: (*name).into() });
         }
     }
-    let mut found = Vec::with_capacity(ports.len());
+    let mut found: List<Input<'a>> = List::new();
     for p in ports {
         match given.iter().find(|(n, _)| *n == &*p.name) {
             Some((_, input)) => {
@@ -82,7 +88,7 @@ pub(crate) fn arrange<'a>(ports: &[PortInfo], given: &[(&str, Input<'a>)]) -> Re
     } else {
         DimBinding::new()
     };
-    let mut out = Vec::with_capacity(found.len());
+    let mut out = List::new();
     for (p, input) in ports.iter().zip(found) {
         match shape_one(p, input, &binding) {
             Ok(s) => out.push(s),
@@ -174,8 +180,8 @@ fn bind_flat(ports: &[PortInfo], found: &[Input<'_>]) -> Result<DimBinding, RunE
 }
 
 fn shape_one<'a>(p: &PortInfo, input: Input<'a>, binding: &DimBinding) -> Result<Shaped<'a>, InputProblem> {
-    let (bytes, count): (std::borrow::Cow<'a, [u8]>, usize) = match input {
-        Input::Tensor(t) => return Ok(Shaped { dtype: t.dtype, dims: t.dims.to_vec(), bytes: t.bytes.into() }),
+    let (bytes, count): (Cow<'a, [u8]>, usize) = match input {
+        Input::Tensor(t) => return Ok(Shaped { dtype: t.dtype, dims: t.dims.into(), bytes: t.bytes.into() }),
         Input::Flat(x) => (crate::boundary::from_f32(p.ty.dtype, x), x.len()),
         Input::Bytes(_, b) => (b.into(), elements(p.ty.dtype, b.len()).unwrap_or(0)),
     };
@@ -199,5 +205,5 @@ fn shape_one<'a>(p: &PortInfo, input: Input<'a>, binding: &DimBinding) -> Result
             why,
         });
     }
-    Ok(Shaped { dtype: p.ty.dtype, dims, bytes })
+    Ok(Shaped { dtype: p.ty.dtype, dims: dims.into(), bytes })
 }

@@ -9,17 +9,25 @@ mod compiled;
 mod error;
 mod inputs;
 mod registry;
+pub mod safetensors;
 mod session;
+mod specialise;
 
 pub use compiled::{CompiledGraph, Outputs};
 pub use error::{Error, Result};
 pub use inputs::Input;
 pub use registry::{availability, backend_for, feature_compiled, is_available, register_backend, registered_devices};
-pub use rlx_compile::CompileReport;
+pub use rlx_compile::error::LowerError;
 pub use rlx_compile::error::{CompileError, InputProblem, RunError};
-pub use rlx_compile::options::{CompileOptions, Fusion, MatmulPrecision, Precision};
+pub use rlx_compile::lir::LirModule;
+pub use rlx_compile::options::{
+    CompileOptions, EnvError, Fusion, MatmulPrecision, Precision, PrecisionPolicy, ScaledQuant,
+};
+pub use rlx_compile::report::{CompileReport, Fallback, FusionReport, KernelReport, PassReport};
 pub use rlx_compile::target::{
-    Backend, Claims, ExecStats, ExecutableGraph, KernelProfile, PortInfo, TargetModule, TensorMut, TensorRef,
+    Backend, BindMiss, BorrowedTensor, BorrowedTensors, Claims, ExecStats, ExecutableGraph, KernelProfile, MemoryReport,
+    MissReason, PortInfo, TargetModule, TensorMut, TensorRef,
 };
 pub use rlx_driver::{Availability, Device};
-pub use session::{Session, SessionOptions};
+pub use safetensors::LoadedParams;
+pub use session::{AnyModule, Session, SessionOptions};

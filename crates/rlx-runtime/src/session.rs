@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use rlx_compile::options::{CompileOptions, Precision};
-use rlx_compile::target::Backend;
+use rlx_compile::lir::LirModule;
+use rlx_compile::options::{CompileOptions, Precision, PrecisionPolicy};
+use rlx_compile::target::{Backend, ExecutableGraph};
 use rlx_driver::Device;
 use rlx_ir::{Graph, Module};
 
 use crate::compiled::CompiledGraph;
 use crate::error::Result;
 use crate::registry::backend_for;
+use crate::specialise::Specialised;
 
 /// What a session is told besides its device.
 pub type SessionOptions = CompileOptions;
@@ -42,9 +44,15 @@ impl Session {
         Self::with_options(device, CompileOptions::new())
     }
 
-    /// A session that keeps activations and weights in this precision.
+    /// A session that keeps activations and weights in this precision. A backend without it keeps f32, and the report of each compilation
+    /// says so ([`CompileReport::fallbacks`](rlx_compile::CompileReport::fallbacks)).
     pub fn new_with_precision(device: Device, precision: Precision) -> Result<Self> {
         Self::with_options(device, CompileOptions::new().precision(precision))
+    }
+
+    /// A session whose ops compute in the precision that a policy gives each. A backend without it computes in f32, and the report says so.
+    pub fn with_policy(device: Device, policy: PrecisionPolicy) -> Result<Self> {
+        Self::with_options(device, CompileOptions::new().policy(policy))
     }
 
     /// A session whose compilations start from these options.
@@ -57,9 +65,14 @@ impl Session {
         self.device
     }
 
-    /// Its precision.
+    /// The precision that it was made with.
     pub fn precision(&self) -> Precision {
         self.options.precision
+    }
+
+    /// The policy that it was made with.
+    pub fn policy(&self) -> &PrecisionPolicy {
+        &self.options.policy
     }
 
     /// The options that its compilations start from.
@@ -69,7 +82,7 @@ impl Session {
 
     /// Compiles a graph.
     pub fn compile(&self, graph: Graph) -> Result<CompiledGraph> {
-        self.build(&Module::from_graph(graph), &self.options)
+        self.build((&Module::from_graph(graph)).into(), &self.options)
     }
 
     /// Compiles a graph.
@@ -78,57 +91,82 @@ impl Session {
         self.compile(graph)
     }
 
-    /// Compiles a graph with other options; the session's precision holds where they do not set one.
+    /// Compiles a graph with these options over the session's: what they set holds, all else is as the session has it.
     pub fn compile_with(&self, graph: Graph, options: &CompileOptions) -> Result<CompiledGraph> {
-        self.build(&Module::from_graph(graph), &self.merged(options))
+        self.build((&Module::from_graph(graph)).into(), &options.over(&self.options))
     }
 
     /// Compiles a module.
     pub fn compile_hir(&self, module: &Module) -> Result<CompiledGraph> {
-        self.build(module, &self.options)
+        self.build(module.into(), &self.options)
     }
 
-    /// Compiles a module with other options.
+    /// Compiles a module with these options over the session's.
     pub fn compile_hir_with(&self, module: &Module, options: &CompileOptions) -> Result<CompiledGraph> {
-        self.build(module, &self.merged(options))
+        self.build(module.into(), &options.over(&self.options))
     }
 
-    /// Compiles a module at any stage.
-    pub fn compile_module(&self, module: &Module) -> Result<CompiledGraph> {
-        self.build(module, &self.options)
+    /// Compiles a module at any stage: graphs (`&Module`) run through all passes, which change nothing where their work is done; a program
+    /// of kernels (`&LirModule`) is checked and handed on, and an option that speaks of graphs is the error
+    /// [`NoEffectAtStage`](rlx_compile::CompileError::NoEffectAtStage).
+    pub fn compile_module<'a>(&self, module: impl Into<AnyModule<'a>>) -> Result<CompiledGraph> {
+        self.build(module.into(), &self.options)
     }
 
-    /// Compiles a module at any stage with other options.
-    pub fn compile_module_with(&self, module: &Module, options: &CompileOptions) -> Result<CompiledGraph> {
-        self.build(module, &self.merged(options))
-    }
-
-    /// Explicit options are merged over the session's: what they leave at its default, the session decides.
-    fn merged(&self, options: &CompileOptions) -> CompileOptions {
-        let default = CompileOptions::new();
-        let mut o = options.clone();
-        if o.precision == default.precision {
-            o.precision = self.options.precision;
-        }
-        if o.matmul_precision == default.matmul_precision {
-            o.matmul_precision = self.options.matmul_precision;
-        }
-        if o.threads == default.threads {
-            o.threads = self.options.threads;
-        }
-        if o.isa.is_none() {
-            o.isa = self.options.isa;
-        }
-        o
+    /// Compiles a module at any stage with these options over the session's.
+    pub fn compile_module_with<'a>(
+        &self,
+        module: impl Into<AnyModule<'a>>,
+        options: &CompileOptions,
+    ) -> Result<CompiledGraph> {
+        self.build(module.into(), &options.over(&self.options))
     }
 
     /// The one path of all doors.
-    fn build(&self, module: &Module, options: &CompileOptions) -> Result<CompiledGraph> {
+    fn build(&self, module: AnyModule<'_>, options: &CompileOptions) -> Result<CompiledGraph> {
         let claims = self.backend.claims(self.device);
-        let compiled = rlx_compile::pipeline::compile_module(module, &claims, options)?;
+        let compiled = match module {
+            AnyModule::Graphs(m) => rlx_compile::compile_module(m, &claims, options)?,
+            AnyModule::Kernels(l) => rlx_compile::compile_lir(l, &claims, options)?,
+        };
+        let mut report = compiled.report;
+        report.fallbacks = self.backend.fallbacks(self.device, options);
         let start = std::time::Instant::now();
-        let executable = self.backend.compile(compiled.target, self.device, options)?;
-        Ok(CompiledGraph::new(executable, Arc::new(compiled.report), self.device, start.elapsed()))
+        let executable: Box<dyn ExecutableGraph> = match module {
+            // What was compiled shows that the graph is well formed and every op is had; programs follow when sizes are known.
+            AnyModule::Graphs(m) if !claims.symbolic_shapes && open(m, options) => {
+                let backend = self.backend.clone();
+                Box::new(Specialised::new(backend, self.device, claims, m.clone(), options.clone())?)
+            }
+            _ => self.backend.compile(compiled.target, self.device, options)?,
+        };
+        Ok(CompiledGraph::new(executable, Arc::new(report), self.device, start.elapsed()))
+    }
+}
+
+/// True if some size that calls decide is not fixed by the options.
+fn open(m: &Module, options: &CompileOptions) -> bool {
+    m.main.input_symbols().iter().any(|s| options.dim_bindings.get(s).is_none())
+}
+
+/// A module at any stage.
+#[derive(Clone, Copy, Debug)]
+pub enum AnyModule<'a> {
+    /// Graphs: HIR or MIR.
+    Graphs(&'a Module),
+    /// Kernels over buffers: LIR.
+    Kernels(&'a LirModule),
+}
+
+impl<'a> From<&'a Module> for AnyModule<'a> {
+    fn from(m: &'a Module) -> Self {
+        AnyModule::Graphs(m)
+    }
+}
+
+impl<'a> From<&'a LirModule> for AnyModule<'a> {
+    fn from(m: &'a LirModule) -> Self {
+        AnyModule::Kernels(m)
     }
 }
 

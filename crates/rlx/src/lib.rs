@@ -24,9 +24,10 @@ pub use rlx_ir::{
     Builder, DType, Dim, DimBinding, Graph, GraphModule, HirModule, Module, Shape, Symbol, Tensor, Value,
 };
 pub use rlx_runtime::{
-    Availability, Backend, CompileError, CompileOptions, CompiledGraph, Device, Error, ExecutableGraph, Fusion, Input,
-    MatmulPrecision, Outputs, Precision, RunError, Session, availability, backend_for, feature_compiled, is_available,
-    register_backend, registered_devices,
+    Availability, Backend, CompileError, CompileOptions, CompileReport, CompiledGraph, Device, Error, ExecutableGraph,
+    Fusion, Input, InputProblem, LowerError, MatmulPrecision, Outputs, Precision, PrecisionPolicy, RunError, ScaledQuant,
+    Session, TensorMut, TensorRef, availability, backend_for, feature_compiled, is_available, register_backend,
+    registered_devices,
 };
 
 /// What most programs need.

@@ -31,6 +31,7 @@ pub(super) fn finish(mut e: Emitter<'_>) -> Result<Lir, CompileError> {
         lir.outputs.iter().map(|o| o.buffer).chain(lir.states.iter().filter_map(|s| s.next)).collect();
     if e.claims.in_place {
         in_place(&mut lir, &kept);
+        super::states::in_place(&mut lir);
     }
     compact(&mut lir);
     let end = lir.kernels.len().saturating_sub(1) as u32;
@@ -110,7 +111,7 @@ fn in_place(lir: &mut Lir, kept: &HashSet<BufId>) {
 }
 
 /// Replaces buffers of a kernel.
-fn rename_reads_and_writes(k: &mut Kernel, renamed: &[BufId]) {
+pub(super) fn rename_reads_and_writes(k: &mut Kernel, renamed: &[BufId]) {
     for a in k.accesses_mut() {
         if let Some(&to) = renamed.get(a.buffer.index()) {
             a.buffer = to;

@@ -1,8 +1,9 @@
 //! An independent check of a finished program: it knows nothing of how the program was made.
 //!
 //! 1. Every buffer and dim that is named exists, and the segments cut the kernels without gap.
-//! 2. What a kernel reads was written before, or is there from the start; what is there from the start is never written.
-//! 3. A kernel that writes a buffer that it reads is a map that walks both alike.
+//! 2. What a kernel reads was written before, or is there from the start; what is there from the start is never written, but for states
+//!    that are their own successors.
+//! 3. A kernel that writes a buffer that it reads is a map that walks both alike, or replaces a block of it.
 //! 4. The live interval of every arena buffer covers all kernels that touch it, and the end of the program if it outlives it.
 //! 5. For sample sizes, every access stays inside its buffer, and no kernel writes an element twice.
 //! 6. Outputs and successors of states are written, and lie dense.
@@ -147,11 +148,14 @@ fn order(lir: &Lir, faults: &mut Vec<String>) {
             }
         }
         for w in &writes {
-            if there(&lir.buffer(w.buffer).storage) {
+            let replaced = lir.states.iter().any(|s| s.buffer == w.buffer && s.next == Some(w.buffer));
+            if there(&lir.buffer(w.buffer).storage) && !replaced {
                 faults.push(format!("kernel {i} ({}) writes b{}, which is read only", k.kernel.kind(), w.buffer.0));
             }
             let alike = matches!(k.kernel, Kernel::Map(_));
-            if reads.iter().any(|r| r.buffer == w.buffer && !(alike && r == w)) {
+            let once = reads.iter().filter(|r| r.buffer == w.buffer).count() == 1;
+            let block = once && super::states::replaces(&k.kernel, w.buffer, w.buffer);
+            if reads.iter().any(|r| r.buffer == w.buffer && !(alike && r == w)) && !block {
                 faults.push(format!("kernel {i} ({}) writes b{} where it reads it", k.kernel.kind(), w.buffer.0));
             }
             written[w.buffer.index()] = true;

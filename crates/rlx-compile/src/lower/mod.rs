@@ -18,6 +18,7 @@ mod program;
 mod roots;
 mod row;
 mod shape;
+mod states;
 mod views;
 
 pub mod check;

@@ -2,6 +2,7 @@
 //! [`pipeline`](crate::pipeline).
 
 pub mod bind_dims;
+pub mod bind_params;
 pub mod canonicalise;
 pub mod cse;
 pub mod dce;
@@ -16,6 +17,7 @@ use crate::pass::Pass;
 
 /// All passes, in the order in which the pipeline first runs them.
 pub const ALL: &[&Pass] = &[
+    &bind_params::PASS,
     &bind_dims::PASS,
     &dce::PASS,
     &canonicalise::PASS,

@@ -3,7 +3,7 @@
 use super::arena::{Interval, pack};
 use super::segments::{Segment, holds};
 use crate::attention::{self, AttentionPlan};
-use crate::buffers::BindCx;
+use crate::buffers::{BindCx, Sizes};
 use crate::contract::{self, ContractPlan};
 use crate::control::{self, ControlPlan};
 use crate::conv::{self, ConvPlan};
@@ -38,8 +38,25 @@ pub enum Plan {
     Control(Box<ControlPlan>),
 }
 
+impl Plan {
+    /// Bytes of its own part, without lists inside.
+    fn bytes(&self) -> usize {
+        size_of::<Plan>()
+            + match self {
+                Plan::Map(p) => size_of_val(&**p),
+                Plan::Row(p) => size_of_val(&**p),
+                Plan::Contract(p) => size_of_val(&**p),
+                Plan::Conv(p) => size_of_val(&**p),
+                Plan::Window(p) => size_of_val(&**p),
+                Plan::Attention(p) => size_of_val(&**p),
+                Plan::Library(p) => size_of_val(&**p),
+                Plan::Control(p) => size_of_val(&**p),
+            }
+    }
+}
+
 /// A segment at concrete sizes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct BoundSegment {
     /// Which one.
     pub segment: usize,
@@ -59,12 +76,20 @@ pub struct BoundSegment {
 
 impl BoundSegment {
     /// Sizes of a buffer, if they are known.
-    pub fn shape(&self, program: &Program, buffer: usize) -> Option<Vec<usize>> {
+    pub fn shape(&self, program: &Program, buffer: usize) -> Option<Sizes> {
         if self.numels.get(buffer).copied().unwrap_or(-1) < 0 {
             return None;
         }
         let b = program.lir.buffers.get(buffer)?;
         b.shape.iter().map(|d| self.dims.get(d.index()).and_then(|&v| usize::try_from(v).ok())).collect()
+    }
+
+    /// Bytes that it takes, about: lists inside plans are guessed to be as large as the plans.
+    pub fn bytes(&self) -> usize {
+        let words = self.symbols.len() + self.dims.len() + self.numels.len() + 2 * self.arena.len() + self.plans.len();
+        // A plan that several kernels share counts in part for each.
+        let plans: usize = self.plans.iter().map(|p| 2 * p.bytes() / Arc::strong_count(p).max(1)).sum();
+        size_of::<Self>() + 8 * words + plans
     }
 }
 

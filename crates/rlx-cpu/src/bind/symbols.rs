@@ -6,6 +6,8 @@
 use rlx_compile::InputProblem;
 use rlx_compile::lir::Lir;
 use rlx_ir::DimBinding;
+use smallvec::SmallVec;
+use crate::frame::State;
 use rlx_ir::dim::{Bounds, Dim, DimProgram, Equation, Symbol, solve, unsolved};
 
 /// Sizes of inputs, then of those parameters whose shapes are symbolic.
@@ -45,7 +47,12 @@ pub struct Solver {
     bounds: Bounds,
     /// Parameters that are ports too.
     pub symbolic_params: Vec<usize>,
+    /// States with symbolic shapes, by number.
+    states: Vec<(usize, Port)>,
 }
+
+/// Sizes of the states with symbolic shapes; `None` before a state has one.
+pub type StateSizes<'a> = SmallVec<[Option<&'a [usize]>; 8]>;
 
 impl Solver {
     /// A solver of these symbols.
@@ -65,6 +72,13 @@ impl Solver {
                 ports.push(p);
             }
         }
+        let states: Vec<(usize, Port)> = lir
+            .states
+            .iter()
+            .enumerate()
+            .map(|(i, s)| (i, port("state", &s.name, s.buffer)))
+            .filter(|(_, p)| p.dims.iter().any(|d| !d.is_const()))
+            .collect();
         let alone = |s: &Symbol| {
             ports.iter().enumerate().find_map(|(p, port)| {
                 port.dims.iter().position(|d| d.as_symbol() == Some(s)).map(|axis| Source::Axis(p, axis))
@@ -90,15 +104,34 @@ impl Solver {
             given: given.clone(),
             bounds: lir.bounds.clone(),
             symbolic_params,
+            states,
         }
     }
 
+    /// Sizes that the states with symbolic shapes have now, or will have at their first run.
+    pub fn state_sizes<'a>(&self, lir: &'a Lir, states: &'a [State]) -> StateSizes<'a> {
+        let size = |i: usize| -> Option<&'a [usize]> {
+            match states.get(i)? {
+                State { memory: Some(_), dims } => Some(dims.as_slice()),
+                _ => lir.states.get(i)?.init.as_ref().map(|t| t.dims()),
+            }
+        };
+        self.states.iter().map(|(i, _)| size(*i)).collect()
+    }
+
     /// Values of the symbols, in order.
-    pub fn solve(&self, shapes: Shapes<'_>, outer: &[i64]) -> Result<Vec<i64>, Vec<InputProblem>> {
-        if let Some(values) = self.read_off(shapes, outer) {
+    pub fn solve(
+        &self,
+        shapes: Shapes<'_>,
+        states: &[Option<&[usize]>],
+        outer: &[i64],
+    ) -> Result<Vec<i64>, Vec<InputProblem>> {
+        if states.iter().all(Option::is_none)
+            && let Some(values) = self.read_off(shapes, outer)
+        {
             return Ok(values);
         }
-        self.solve_all(shapes, outer)
+        self.solve_all(shapes, states, outer)
     }
 
     fn read_off(&self, shapes: Shapes<'_>, outer: &[i64]) -> Option<Vec<i64>> {
@@ -131,10 +164,16 @@ impl Solver {
         Some(values)
     }
 
-    fn solve_all(&self, shapes: Shapes<'_>, outer: &[i64]) -> Result<Vec<i64>, Vec<InputProblem>> {
+    fn solve_all(
+        &self,
+        shapes: Shapes<'_>,
+        states: &[Option<&[usize]>],
+        outer: &[i64],
+    ) -> Result<Vec<i64>, Vec<InputProblem>> {
         let mut problems = Vec::new();
         let mut equations = Vec::new();
-        for (port, shape) in self.ports.iter().zip(shapes) {
+        let held = self.states.iter().zip(states).filter_map(|((_, p), s)| Some((p, s.as_ref()?)));
+        for (port, shape) in self.ports.iter().zip(shapes).chain(held) {
             if port.dims.len() != shape.len() {
                 problems.push(InputProblem::Shape {
                     kind: port.kind,

@@ -1,16 +1,21 @@
 //! What a device backend is to the compiler: what it claims, and how it compiles and runs.
 
+mod stats;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rlx_driver::Device;
 use rlx_ir::error::NodeRef;
 use rlx_ir::{DType, DimBinding, Module, Node, Tensor, TensorType};
+use smallvec::SmallVec;
 
 use crate::error::{CompileError, RunError};
 use crate::lir::LirModule;
-use crate::options::CompileOptions;
+use crate::options::{CompileOptions, MatmulPrecision, Precision, PrecisionPolicy};
+use crate::report::Fallback;
+
+pub use stats::{BindMiss, ExecStats, KernelProfile, MemoryReport, MissReason};
 
 /// The stage that a backend takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -92,6 +97,28 @@ pub trait Backend: Send + Sync {
         options: &CompileOptions,
     ) -> Result<Box<dyn ExecutableGraph>, CompileError>;
 
+    /// What it will do otherwise than these options ask; it stands in the report. Unless a backend says more, it keeps and multiplies in
+    /// the model's numbers, and compiles no scalar program to machine code.
+    fn fallbacks(&self, _device: Device, options: &CompileOptions) -> Vec<Fallback> {
+        let why = |what: &str| format!("this backend has no {what}");
+        let mut out = Vec::new();
+        if options.precision != Precision::F32 {
+            out.push(Fallback::new("precision", options.precision, Precision::F32, why("kernels of lower precision")));
+        }
+        if options.policy != PrecisionPolicy::AlwaysF32 {
+            let got = PrecisionPolicy::AlwaysF32;
+            out.push(Fallback::new("policy", &options.policy, got, why("kernels of lower precision")));
+        }
+        if options.matmul_precision != MatmulPrecision::Highest {
+            let (asked, got) = (options.matmul_precision, MatmulPrecision::Highest);
+            out.push(Fallback::new("matmul_precision", asked, got, why("faster products of lower exactness")));
+        }
+        if options.jit {
+            out.push(Fallback::new("jit", "on", "off", why("emitter of machine code")));
+        }
+        out
+    }
+
     /// Measures what the device can do with this many threads (all that the process may use if 0); `None` if the
     /// backend does not know.
     fn peak(&self, _device: Device, _threads: usize) -> Option<Peak> {
@@ -151,44 +178,6 @@ pub struct Signature {
     pub states: Vec<PortInfo>,
 }
 
-/// Counters of an executable, for tests and reports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ExecStats {
-    /// Shapes bound anew.
-    pub binds: u64,
-    /// Shapes found in the cache.
-    pub bind_hits: u64,
-    /// Runs of the prepare program.
-    pub prepares: u64,
-    /// Kernels run in main programs.
-    pub kernels: u64,
-    /// Arena bytes of the latest binding.
-    pub arena_bytes: u64,
-    /// Bytes of packed and prepared parameters.
-    pub prepared_bytes: u64,
-    /// Time of the latest binding.
-    pub last_bind: Duration,
-}
-
-/// One kernel's time in a profiled run.
-#[derive(Clone, Debug, PartialEq)]
-pub struct KernelProfile {
-    /// Kind of the kernel.
-    pub kind: String,
-    /// Source nodes.
-    pub loc: Arc<str>,
-    /// Start, since the run began.
-    pub start: Duration,
-    /// Time it took.
-    pub time: Duration,
-    /// Time it took without the kernels of nested programs, which have entries of their own before it.
-    pub own: Duration,
-    /// Bytes read and written, each once.
-    pub bytes: u64,
-    /// Arithmetic operations.
-    pub ops: u64,
-}
-
 /// A compiled program with a context of its own. Indices are positions in its [`Signature`].
 pub trait ExecutableGraph: Send + Sync {
     /// The boundary.
@@ -209,7 +198,7 @@ pub trait ExecutableGraph: Send + Sync {
         &'a mut self,
         inputs: &[TensorRef<'_>],
         read: Option<&[usize]>,
-    ) -> Result<Vec<BorrowedTensor<'a>>, RunError>;
+    ) -> Result<BorrowedTensors<'a>, RunError>;
 
     /// Runs and writes the results to the caller's memory, one for each output.
     fn run_into(&mut self, inputs: &[TensorRef<'_>], outputs: &mut [TensorMut<'_>]) -> Result<(), RunError>;
@@ -231,7 +220,23 @@ pub trait ExecutableGraph: Send + Sync {
 
     /// Runs once and times every kernel.
     fn profile(&mut self, inputs: &[TensorRef<'_>]) -> Result<Vec<KernelProfile>, RunError>;
+
+    /// The latest shapes that were not in the cache, oldest first; empty where a program has no cache.
+    fn misses(&self) -> Vec<BindMiss> {
+        Vec::new()
+    }
+
+    /// Bytes that a run of these sizes takes, without running; an error where the backend cannot say.
+    fn memory(&self, _binding: &DimBinding) -> Result<MemoryReport, RunError> {
+        Err(RunError::Unsupported("this backend does not plan memory before it runs".into()))
+    }
 }
+
+/// Results in a program's context; up to four take no memory of their own.
+pub type BorrowedTensors<'a> = SmallVec<[BorrowedTensor<'a>; 4]>;
+
+/// Sizes; up to six take no memory of their own.
+pub type Sizes = SmallVec<[usize; 6]>;
 
 /// A result that lies in its program's context.
 #[derive(Clone, Debug)]
@@ -239,7 +244,7 @@ pub struct BorrowedTensor<'a> {
     /// Element type.
     pub dtype: DType,
     /// Sizes.
-    pub dims: Vec<usize>,
+    pub dims: Sizes,
     /// Contents, row-major, packed.
     pub bytes: &'a [u8],
 }

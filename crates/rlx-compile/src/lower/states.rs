@@ -1,0 +1,74 @@
+//! States that are written where they lie: a successor whose kernel comes after the last read of the old value, or replaces it element by
+//! element or block by block, needs no memory of its own and no copy after the run.
+
+use rlx_ir::Op;
+use rlx_ir::ops::Indexing;
+
+use crate::lir::{Access, BufId, Kernel, Lir, Storage};
+
+use super::buffers::rename_reads_and_writes;
+
+/// Lets successors lie in their states' memory where that changes nothing that is read later. Gives how many do.
+pub(super) fn in_place(lir: &mut Lir) -> usize {
+    let mut done = 0;
+    for k in 0..lir.states.len() {
+        let Some((state, next)) = candidate(lir, k) else { continue };
+        let renamed: Vec<BufId> =
+            (0..lir.buffers.len() as u32).map(|b| if BufId(b) == next { state } else { BufId(b) }).collect();
+        lir.kernels.iter_mut().for_each(|k| rename_reads_and_writes(&mut k.kernel, &renamed));
+        if let Some(port) = lir.states.get_mut(k) {
+            port.next = Some(state);
+        }
+        done += 1;
+    }
+    done
+}
+
+/// The buffers of a state and of its successor, if the second may lie in the first.
+fn candidate(lir: &Lir, k: usize) -> Option<(BufId, BufId)> {
+    let port = lir.states.get(k)?;
+    let (state, next) = (port.buffer, port.next?);
+    let (a, b) = (lir.buffers.get(state.index())?, lir.buffers.get(next.index())?);
+    let alike = a.dtype == b.dtype && a.shape == b.shape && a.order == b.order && b.storage == Storage::Arena;
+    let others = lir.states.iter().enumerate().filter(|(i, _)| *i != k);
+    let shared = lir.outputs.iter().any(|o| o.buffer == state || o.buffer == next)
+        || others.into_iter().any(|(_, s)| s.next == Some(state) || s.next == Some(next));
+    if !alike || shared {
+        return None;
+    }
+    let writes = |k: &Kernel| k.writes().iter().any(|w| w.buffer == next);
+    let first = lir.kernels.iter().position(|k| writes(&k.kernel))?;
+    let reads_later = lir.kernels.iter().skip(first + 1).any(|k| k.kernel.reads().iter().any(|r| r.buffer == state));
+    let kernel = &lir.kernels.get(first)?.kernel;
+    let fits = match kernel.reads().iter().filter(|r| r.buffer == state).count() {
+        0 => true,
+        1 => replaces(kernel, state, next),
+        _ => false,
+    };
+    (fits && !reads_later).then_some((state, next))
+}
+
+/// True if a kernel that reads `from` once and writes `to` reads each element before it writes there, whatever the order of its work.
+pub(super) fn replaces(kernel: &Kernel, from: BufId, to: BufId) -> bool {
+    let same = |r: &Access, w: &Access| r.buffer == from && r.offset == w.offset && r.strides == w.strides;
+    match kernel {
+        Kernel::Map(m) => {
+            let mut writes = m.writes.iter().filter(|w| w.buffer == to);
+            match (writes.next(), writes.next()) {
+                (Some(w), None) => m.reads.iter().any(|r| same(r, w)),
+                _ => false,
+            }
+        }
+        Kernel::Library(l) => match (&l.op, l.inputs.first(), l.outputs.first()) {
+            (Op::Indexing(op), Some(x), Some(out)) => {
+                let block = matches!(
+                    op,
+                    Indexing::DynamicUpdateSlice(_) | Indexing::ScatterElements(_) | Indexing::ScatterNd(_)
+                );
+                block && x.sizes == out.sizes && out.access.buffer == to && same(&x.access, &out.access)
+            }
+            _ => false,
+        },
+        _ => false,
+    }
+}
