@@ -438,32 +438,37 @@ impl ExecutableGraph for CpuExecutable {
         let read = self.selection(&shared, read)?;
         let bound = self.run_own(inputs, read, Outputs::default(), None)?;
         let lir = &shared.main.lir;
-        let mut out = BorrowedTensors::new();
         for &o in read {
             let b = lir.outputs[o].buffer.index();
-            let dims = bound.shape(&shared.main, b).unwrap_or_default();
-            let bytes = output_bytes(&shared.main, &bound, b)?;
+            self.frame.lent[o] = bound.shape(&shared.main, b).unwrap_or_default();
             // An input's memory is the caller's and may be gone before the result is: it is copied.
-            let caller = lir.inputs.iter().any(|p| p.buffer.index() == b);
-            if caller {
+            if lir.inputs.iter().any(|p| p.buffer.index() == b) {
+                let bytes = output_bytes(&shared.main, &bound, b)?;
                 let from = self.frame.ptrs[b].get();
                 let slot = &mut self.frame.outputs[b];
                 if slot.as_ref().is_none_or(|m| m.len() < bytes) {
                     *slot = Some(AlignedBuffer::uninit(bytes).map_err(no_memory)?);
                 }
-                if let Some(m) = slot {
+                if let Some(m) = slot
+                    && m.as_ptr() != from.cast_const()
+                {
                     // SAFETY: the input's bytes were checked to be this many, and the run's borrow still holds.
                     unsafe { std::ptr::copy_nonoverlapping(from, m.as_mut_ptr(), bytes) };
                     self.counters.moved.fetch_add(bytes as u64, Ordering::Relaxed);
                     self.frame.ptrs[b] = Ptr(m.as_mut_ptr());
                 }
             }
+        }
+        let frame = &self.frame;
+        let lend = |&o: &usize| -> Result<BorrowedTensor<'a>, RunError> {
+            let b = lir.outputs[o].buffer.index();
+            let bytes = output_bytes(&shared.main, &bound, b)?;
             // SAFETY: the buffer has memory of this size, which the frame, the parameters or the program own and which
             // the exclusive borrow of the executable keeps unchanged.
-            let bytes = unsafe { std::slice::from_raw_parts(self.frame.ptrs[b].get().cast_const(), bytes) };
-            out.push(BorrowedTensor { dtype: lir.buffers[b].dtype, dims, bytes });
-        }
-        Ok(out)
+            let bytes = unsafe { std::slice::from_raw_parts(frame.ptrs[b].get().cast_const(), bytes) };
+            Ok(BorrowedTensor { dtype: lir.buffers[b].dtype, dims: &frame.lent[o], bytes })
+        };
+        read.iter().map(lend).collect()
     }
 
     fn run_into(&mut self, inputs: &[TensorRef<'_>], outputs: &mut [TensorMut<'_>]) -> Result<(), RunError> {

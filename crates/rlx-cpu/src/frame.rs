@@ -22,6 +22,8 @@ pub struct Frame {
     staging: Vec<Option<AlignedBuffer>>,
     /// States.
     pub states: Vec<State>,
+    /// Sizes of the outputs of the latest run that lent them, by output.
+    pub lent: Vec<Sizes>,
     /// Frames of nested programs, by kernel.
     pub nested: Vec<Vec<Frame>>,
 }
@@ -54,6 +56,7 @@ impl Frame {
             outputs: lir.buffers.iter().map(|_| None).collect(),
             staging: lir.inputs.iter().map(|_| None).collect(),
             states: lir.states.iter().map(|_| State::default()).collect(),
+            lent: vec![Sizes::new(); lir.outputs.len()],
             nested: nested.collect(),
         };
         for &(b, p) in &program.consts {

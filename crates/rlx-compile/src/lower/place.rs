@@ -299,7 +299,12 @@ impl Emitter<'_> {
             }
         }
         let root = self.p.root(v.root);
-        if v.steps.is_empty() && matches!(root.source, Source::Boundary(_) | Source::Const(_)) {
+        let as_it_is = match root.source {
+            Source::Boundary(Storage::State(k)) => base == Base::State(k as usize) || !self.is_replaced(k as usize, v)?,
+            Source::Boundary(_) | Source::Const(_) => true,
+            _ => false,
+        };
+        if v.steps.is_empty() && as_it_is {
             return Ok(self.place(v.root)?.buffer);
         }
         let place = match base {
@@ -309,6 +314,14 @@ impl Emitter<'_> {
         };
         self.copy_into(v, place.buffer, &place.walk)?;
         Ok(place.buffer)
+    }
+
+    /// True if a state whose old value this is has another by the time it is given out.
+    fn is_replaced(&self, k: usize, old: &Val) -> Result<bool, CompileError> {
+        match self.p.graph.states().get(k).and_then(|s| s.next) {
+            Some(next) => Ok(self.p.val(next)? != *old),
+            None => Ok(false),
+        }
     }
 
     /// A concatenation: what is not there already is copied into its part.

@@ -1,5 +1,6 @@
 //! What a device backend is to the compiler: what it claims, and how it compiles and runs.
 
+mod borrowed;
 mod stats;
 
 use std::collections::BTreeSet;
@@ -8,13 +9,13 @@ use std::sync::Arc;
 use rlx_driver::Device;
 use rlx_ir::error::NodeRef;
 use rlx_ir::{DType, DimBinding, Module, Node, Tensor, TensorType};
-use smallvec::SmallVec;
 
 use crate::error::{CompileError, RunError};
 use crate::lir::LirModule;
 use crate::options::{CompileOptions, MatmulPrecision, Precision, PrecisionPolicy};
 use crate::report::Fallback;
 
+pub use borrowed::{BorrowedTensor, BorrowedTensors};
 pub use stats::{BindMiss, ExecStats, KernelProfile, MemoryReport, MissReason};
 
 /// The stage that a backend takes.
@@ -230,23 +231,6 @@ pub trait ExecutableGraph: Send + Sync {
     fn memory(&self, _binding: &DimBinding) -> Result<MemoryReport, RunError> {
         Err(RunError::Unsupported("this backend does not plan memory before it runs".into()))
     }
-}
-
-/// Results in a program's context; up to four take no memory of their own.
-pub type BorrowedTensors<'a> = SmallVec<[BorrowedTensor<'a>; 4]>;
-
-/// Sizes; up to six take no memory of their own.
-pub type Sizes = SmallVec<[usize; 6]>;
-
-/// A result that lies in its program's context.
-#[derive(Clone, Debug)]
-pub struct BorrowedTensor<'a> {
-    /// Element type.
-    pub dtype: DType,
-    /// Sizes.
-    pub dims: Sizes,
-    /// Contents, row-major, packed.
-    pub bytes: &'a [u8],
 }
 
 /// A node that no rule makes legal, with why.
