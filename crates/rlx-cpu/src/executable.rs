@@ -9,7 +9,8 @@ use crate::params::ParamSet;
 use crate::program::{CacheBounds, Program, alignment};
 use rlx_compile::lir::{Lir, LirModule};
 use rlx_compile::target::{
-    BindMiss, BorrowedTensor, BorrowedTensors, ExecStats, ExecutableGraph, KernelProfile, MemoryReport, PortInfo, Signature, TensorMut, TensorRef,
+    BindMiss, BorrowedTensor, BorrowedTensors, ExecStats, ExecutableGraph, KernelProfile, MemoryReport, PortInfo,
+    Signature, TensorMut, TensorRef,
 };
 use rlx_compile::{CompileError, CompileOptions, InputProblem, RunError};
 use rlx_driver::{AlignedBuffer, Isa, Region, ThreadPool};

@@ -48,8 +48,8 @@ pub fn plan(
 
 /// Bytes of everything, as far as they are known; without a binding, of what every run needs.
 pub fn report(parts: &Parts<'_>, params: &[Option<Tensor>], bound: Option<&BoundSegment>) -> MemoryReport {
-    let mut r = MemoryReport::default();
-    r.params = params.iter().flatten().map(|t| t.bytes().len() as u64).sum();
+    let params = params.iter().flatten().map(|t| t.bytes().len() as u64).sum();
+    let mut r = MemoryReport { params, packed: packed(parts.main), ..MemoryReport::default() };
     if let Some(p) = parts.prepare {
         for o in &p.lir.outputs {
             match fixed_bytes(&p.lir, o.buffer) {
@@ -58,7 +58,6 @@ pub fn report(parts: &Parts<'_>, params: &[Option<Tensor>], bound: Option<&Bound
             }
         }
     }
-    r.packed = packed(parts.main);
     let (main, lir) = (parts.main, &parts.main.lir);
     r.partial |= main.segments.list.len() > 1 || main.codes.iter().any(|c| matches!(c, KernelCode::Nested(_)));
     let bytes = |b: usize| match bound {

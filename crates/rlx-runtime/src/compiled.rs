@@ -6,8 +6,8 @@ use std::time::Duration;
 use rlx_compile::CompileReport;
 use rlx_compile::error::{InputProblem, RunError};
 use rlx_compile::target::{
-    BindMiss, BorrowedTensor, BorrowedTensors, ExecStats, ExecutableGraph, KernelProfile, MemoryReport, PortInfo, TensorMut,
-    TensorRef,
+    BindMiss, BorrowedTensor, BorrowedTensors, ExecStats, ExecutableGraph, KernelProfile, MemoryReport, PortInfo,
+    TensorMut, TensorRef,
 };
 use rlx_driver::Device;
 use rlx_ir::{DType, DimBinding, Tensor};

@@ -25,9 +25,9 @@ pub use rlx_ir::{
 };
 pub use rlx_runtime::{
     Availability, Backend, CompileError, CompileOptions, CompileReport, CompiledGraph, Device, Error, ExecutableGraph,
-    Fusion, Input, InputProblem, LowerError, MatmulPrecision, Outputs, Precision, PrecisionPolicy, RunError, ScaledQuant,
-    Session, TensorMut, TensorRef, availability, backend_for, feature_compiled, is_available, register_backend,
-    registered_devices,
+    Fusion, Input, InputProblem, LowerError, MatmulPrecision, Outputs, Precision, PrecisionPolicy, RunError,
+    ScaledQuant, Session, TensorMut, TensorRef, availability, backend_for, feature_compiled, is_available,
+    register_backend, registered_devices,
 };
 
 /// What most programs need.

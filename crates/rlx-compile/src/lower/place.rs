@@ -300,7 +300,9 @@ impl Emitter<'_> {
         }
         let root = self.p.root(v.root);
         let as_it_is = match root.source {
-            Source::Boundary(Storage::State(k)) => base == Base::State(k as usize) || !self.is_replaced(k as usize, v)?,
+            Source::Boundary(Storage::State(k)) => {
+                base == Base::State(k as usize) || !self.is_replaced(k as usize, v)?
+            }
             Source::Boundary(_) | Source::Const(_) => true,
             _ => false,
         };

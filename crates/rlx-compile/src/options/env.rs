@@ -114,7 +114,10 @@ mod tests {
             assert_eq!(explicit.len(), 1, "{name}");
             assert!(sets.starts_with(&format!("`{}`", explicit[0])), "{name} sets {explicit:?}");
         }
-        assert_eq!(from(&[("RLX_FUSION", "row,concat")]).unwrap().fusion, Fusion::Without(vec!["row".into(), "concat".into()]));
+        assert_eq!(
+            from(&[("RLX_FUSION", "row,concat")]).unwrap().fusion,
+            Fusion::Without(vec!["row".into(), "concat".into()])
+        );
     }
 
     #[test]

@@ -248,7 +248,10 @@ impl CompileOptions {
         let mut wrong = Vec::new();
         let align = self.arena_alignment;
         if !align.is_power_of_two() || !(64..=rlx_driver::HUGE_PAGE).contains(&align) {
-            wrong.push(format!("`arena_alignment` is {align}: it takes powers of two from 64 to {}", rlx_driver::HUGE_PAGE));
+            wrong.push(format!(
+                "`arena_alignment` is {align}: it takes powers of two from 64 to {}",
+                rlx_driver::HUGE_PAGE
+            ));
         }
         if let Fusion::Without(names) = &self.fusion {
             for name in names.iter().filter(|n| !Fusion::NAMES.contains(&n.as_str())) {

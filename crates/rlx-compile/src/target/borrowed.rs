@@ -79,7 +79,13 @@ mod tests {
     fn few_and_many_keep_their_order() {
         let bytes: Vec<u8> = (0..10).collect();
         for n in 0..10 {
-            let all = |n: usize| bytes.iter().take(n).map(|b| BorrowedTensor { dtype: DType::U8, dims: &[], bytes: std::slice::from_ref(b) });
+            let all = |n: usize| {
+                bytes.iter().take(n).map(|b| BorrowedTensor {
+                    dtype: DType::U8,
+                    dims: &[],
+                    bytes: std::slice::from_ref(b),
+                })
+            };
             let list: BorrowedTensors<'_> = all(n).collect();
             assert_eq!(list.len(), n);
             assert!(list.iter().copied().eq(all(n)), "{n}");

@@ -4,7 +4,7 @@
 use super::BoundSegment;
 use rlx_compile::target::MissReason;
 use std::collections::HashMap;
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 /// How many bindings that are gone are remembered.
@@ -98,9 +98,7 @@ impl BindCache {
     }
 
     fn hash(&self, key: &[i64]) -> u64 {
-        let mut h = self.hasher.build_hasher();
-        key.hash(&mut h);
-        h.finish()
+        self.hasher.hash_one(key)
     }
 
     /// Lets the least recently used binding go.

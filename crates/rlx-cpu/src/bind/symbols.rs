@@ -3,12 +3,12 @@
 //! Nearly always each symbol stands alone as a dim of some input: its value is read off, and one dim program checks all
 //! dims of all ports. Anything else, and every error, goes to the general solver, which finds all that is wrong.
 
+use crate::frame::State;
 use rlx_compile::InputProblem;
 use rlx_compile::lir::Lir;
 use rlx_ir::DimBinding;
-use smallvec::SmallVec;
-use crate::frame::State;
 use rlx_ir::dim::{Bounds, Dim, DimProgram, Equation, Symbol, solve, unsolved};
+use smallvec::SmallVec;
 
 /// Sizes of inputs, then of those parameters whose shapes are symbolic.
 pub type Shapes<'a> = &'a [&'a [usize]];

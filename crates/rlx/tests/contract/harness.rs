@@ -106,7 +106,11 @@ pub fn safetensors(tensors: &[(&str, &Tensor)]) -> Vec<u8> {
     for (name, t) in tensors {
         let from = data.len();
         data.extend_from_slice(t.bytes());
-        header.push(format!("\"{name}\":{{\"dtype\":\"F32\",\"shape\":{:?},\"data_offsets\":[{from},{}]}}", t.dims(), data.len()));
+        header.push(format!(
+            "\"{name}\":{{\"dtype\":\"F32\",\"shape\":{:?},\"data_offsets\":[{from},{}]}}",
+            t.dims(),
+            data.len()
+        ));
     }
     let mut json = format!("{{{}}}", header.join(","));
     while json.len() % 8 != 0 {

@@ -1,6 +1,6 @@
 //! Section 0: names. That this file compiles is most of the test.
 
-use rlx::{CompileOptions, Device, Dim, DType, Graph, HirModule, Module, Session};
+use rlx::{CompileOptions, DType, Device, Dim, Graph, HirModule, Module, Session};
 
 use crate::harness::{dense, f32s, session};
 

@@ -68,7 +68,10 @@ fn spec_2_all_doors_are_one_path() {
         if !door.ends_with("MIR") {
             assert_eq!(passes(p), first, "{door}");
         } else {
-            assert_eq!(passes(p).iter().map(|p| p.0).collect::<Vec<_>>(), first.iter().map(|p| p.0).collect::<Vec<_>>());
+            assert_eq!(
+                passes(p).iter().map(|p| p.0).collect::<Vec<_>>(),
+                first.iter().map(|p| p.0).collect::<Vec<_>>()
+            );
         }
         // The split is made whichever door.
         assert_eq!(p.stats().prepares, 1, "{door}");
@@ -163,7 +166,8 @@ fn spec_2_options_of_earlier_stages_have_no_effect_at_lir_and_say_so() {
         }
     }
     // Options of kernels have their effect.
-    let o = CompileOptions::new().threads(1).poison(true).bind_cache(3).verify(true).isa(Some(rlx::driver::Isa::Portable));
+    let o =
+        CompileOptions::new().threads(1).poison(true).bind_cache(3).verify(true).isa(Some(rlx::driver::Isa::Portable));
     let p = session().compile_module_with(&lir(), &o).unwrap();
     same(
         &crate::harness::oracle(&dense(), &[f32s(&[1, 4], &[1.0; 4])], &[]),

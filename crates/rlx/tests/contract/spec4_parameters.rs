@@ -70,7 +70,9 @@ fn spec_4_the_last_value_set_wins_in_whatever_form() {
 fn spec_4_wrong_names_lengths_dtypes_and_shapes_are_errors() {
     let mut p = compile(dense(), &CompileOptions::new());
     let e = problems(p.set_param("v", &[0.0; 12]).unwrap_err());
-    assert!(matches!(&e[..], [InputProblem::Unknown { kind: "parameter", name, known }] if name == "v" && known.len() == 3));
+    assert!(
+        matches!(&e[..], [InputProblem::Unknown { kind: "parameter", name, known }] if name == "v" && known.len() == 3)
+    );
     let e = problems(p.set_param("w", &[0.0; 11]).unwrap_err());
     assert!(matches!(&e[..], [InputProblem::Length { expected: 48, got: 44, .. }]), "{e:?}");
     let e = problems(p.set_param_typed("w", DType::F64, &[0; 96]).unwrap_err());

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use half::{bf16, f16};
 use rlx::{
-    Builder, CompileOptions, CompiledGraph, DType, Dim, Error, Fusion, Input, InputProblem, RunError, Tensor, TensorMut,
-    TensorRef,
+    Builder, CompileOptions, CompiledGraph, DType, Dim, Error, Fusion, Input, InputProblem, RunError, Tensor,
+    TensorMut, TensorRef,
 };
 
 use crate::harness::{compile, dense, f32s, numbers, oracle, same, two_outputs};
@@ -40,10 +40,14 @@ fn spec_4_everything_wrong_with_inputs_is_one_error() {
     let k = Tensor::scalar(1i32);
     let e = problems(p.run_tensors(&[("a", &wrong), ("a", &t), ("q", &t), ("k", &k)]).unwrap_err());
     let has = |f: &dyn Fn(&InputProblem) -> bool| e.iter().any(f);
-    assert!(has(&|p| matches!(p, InputProblem::Unknown { name, known, .. } if name == "q" && known == &["a", "b", "k"])));
+    assert!(has(
+        &|p| matches!(p, InputProblem::Unknown { name, known, .. } if name == "q" && known == &["a", "b", "k"])
+    ));
     assert!(has(&|p| matches!(p, InputProblem::Duplicate { name, .. } if name == "a")));
     assert!(has(&|p| matches!(p, InputProblem::Missing { name, expected, .. } if name == "b" && expected == "f32[m]")));
-    assert!(has(&|p| matches!(p, InputProblem::DType { name, expected: DType::I64, got: DType::I32, .. } if name == "k")));
+    assert!(has(
+        &|p| matches!(p, InputProblem::DType { name, expected: DType::I64, got: DType::I32, .. } if name == "k")
+    ));
     assert!(has(&|p| matches!(p, InputProblem::Shape { name, got, .. } if name == "a" && got == &[3, 1])));
     let fixed = compile(dense(), &CompileOptions::new());
     let e = fixed.run_tensors(&[("x", &numbers(1, &[2, 5]))]).unwrap_err().to_string();
@@ -191,7 +195,8 @@ fn spec_4_f64_and_integers_never_pass_through_f32() {
 #[test]
 fn spec_4_ports_have_names_dtypes_and_symbolic_shapes() {
     let p = outer();
-    let text = |ports: &[rlx::runtime::PortInfo]| ports.iter().map(|p| format!("{}: {}", p.name, p.ty)).collect::<Vec<_>>();
+    let text =
+        |ports: &[rlx::runtime::PortInfo]| ports.iter().map(|p| format!("{}: {}", p.name, p.ty)).collect::<Vec<_>>();
     assert_eq!(text(p.inputs()), ["a: f32[n]", "b: f32[m]", "k: i64[]"]);
     assert_eq!(text(p.outputs()), ["z: f32[n, m]", "k: i64[]"]);
     let d = compile(dense(), &CompileOptions::new());

@@ -128,7 +128,8 @@ fn spec_4_a_cache_grows_a_row_a_call_and_nothing_else_is_copied() {
         rows.push(row.as_slice::<f32>().unwrap().to_vec());
         let before = p.stats().bytes_moved;
         let out = p.run_borrowed(&[("row", Input::from(&row))]).unwrap();
-        let y: Vec<f32> = out.get(0).unwrap().bytes.chunks(4).map(|c| f32::from_le_bytes(c.try_into().unwrap())).collect();
+        let y: Vec<f32> =
+            out.get(0).unwrap().bytes.chunks(4).map(|c| f32::from_le_bytes(c.try_into().unwrap())).collect();
         for (a, b) in y.iter().zip(attend(&rows)) {
             assert!((f64::from(*a) - b).abs() < 1e-5, "row {i}: {a} and {b}");
         }
@@ -159,7 +160,8 @@ fn spec_4_a_cache_of_symbolic_capacity_is_grown_by_setting_it() {
         let row = numbers(i as u64, &[1, 4]);
         rows.push(row.as_slice::<f32>().unwrap().to_vec());
         let out = p.run_borrowed(&[("row", Input::from(&row))]).unwrap();
-        let y: Vec<f32> = out.get(0).unwrap().bytes.chunks(4).map(|c| f32::from_le_bytes(c.try_into().unwrap())).collect();
+        let y: Vec<f32> =
+            out.get(0).unwrap().bytes.chunks(4).map(|c| f32::from_le_bytes(c.try_into().unwrap())).collect();
         assert!(y.iter().zip(attend(&rows)).all(|(a, b)| (f64::from(*a) - b).abs() < 1e-5), "row {i}");
     }
     assert_eq!(p.state("keys").unwrap().dims(), [32, 4]);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use rlx::runtime::MissReason;
 use rlx::{
-    Builder, CompileOptions, CompiledGraph, DType, Device, Dim, DimBinding, Graph, Input, Module, Session, Symbol, Tensor,
-    register_backend,
+    Builder, CompileOptions, CompiledGraph, DType, Device, Dim, DimBinding, Graph, Input, Module, Session, Symbol,
+    Tensor, register_backend,
 };
 
 use crate::backends::Lesser;
@@ -254,7 +254,10 @@ fn spec_5_specialised_programs_share_parameters_and_keep_state() {
 #[test]
 fn spec_5_a_malformed_symbolic_graph_is_an_error_of_compiling() {
     let (s, backend) = fixed_sizes_only(Device::Mlx);
-    let m = Module { stage: rlx::ir::Stage::Mir { target: "x".into(), claims: Default::default() }, ..Module::from_graph(several()) };
+    let m = Module {
+        stage: rlx::ir::Stage::Mir { target: "x".into(), claims: Default::default() },
+        ..Module::from_graph(several())
+    };
     assert!(s.compile_module(&m).is_err());
     assert_eq!(backend.compiled.load(std::sync::atomic::Ordering::Relaxed), 0);
     let _ = (Symbol::from("n"), session());
