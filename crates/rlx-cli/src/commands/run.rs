@@ -45,7 +45,7 @@ fn run_once(program: &mut CompiledGraph, inputs: &[(String, Tensor)]) -> Result<
     }
     let refs: Vec<(&str, Input<'_>)> = inputs.iter().map(|(n, t)| (n.as_str(), Input::from(t))).collect();
     let outputs = program.run_borrowed(&refs)?;
-    let own = |t: &BorrowedTensor<'_>| Tensor::from_bytes(t.dtype, &t.dims, t.bytes);
+    let own = |t: &BorrowedTensor<'_>| Tensor::from_bytes(t.dtype, t.dims, t.bytes);
     outputs.iter().map(own).collect::<Result<_, _>>().map_err(|e| CliError::Run(e.to_string()))
 }
 

@@ -16,7 +16,7 @@ fn x() -> Tensor {
 type Way = (&'static str, fn(&mut CompiledGraph, &Tensor) -> Vec<Tensor>);
 
 fn own(o: &rlx::runtime::BorrowedTensor<'_>) -> Tensor {
-    Tensor::from_bytes(o.dtype, &o.dims, o.bytes).unwrap()
+    Tensor::from_bytes(o.dtype, o.dims, o.bytes).unwrap()
 }
 
 pub const WAYS: &[Way] = &[
@@ -86,7 +86,7 @@ fn spec_3_prepare_main_split_reruns_only_what_changed() {
         assert_eq!(p.stats().prepares, 2, "{way}");
         // The same for another shape.
         let other = numbers(41, &[2, 4]);
-        same(&oracle(&dense(), &[other.clone()], &params), &run(&mut p, &other), way);
+        same(&oracle(&dense(), std::slice::from_ref(&other), &params), &run(&mut p, &other), way);
         assert_eq!(p.stats().prepares, 2, "{way}");
     }
 }

@@ -148,7 +148,11 @@ fn spec_5_parameters_and_state_are_unchanged_by_a_shape_change() {
     let w = Tensor::full(DType::F32, &[4, 3], 2.0).unwrap();
     for n in [1, 9, 2] {
         let x = numbers(n as u64, &[n, 4]);
-        same(&oracle(&dense(), &[x.clone()], &[("w", w.clone())]), &p.run_tensors(&[("x", &x)]).unwrap(), "set");
+        same(
+            &oracle(&dense(), std::slice::from_ref(&x), &[("w", w.clone())]),
+            &p.run_tensors(&[("x", &x)]).unwrap(),
+            "set",
+        );
         assert_eq!((p.stats().prepares, p.stats().prepared_bytes), (1, held), "weights are held once");
     }
 }
@@ -167,7 +171,7 @@ fn spec_5_sizes_that_depend_on_data_are_handled_at_run_time() {
     let p = compile(g.clone(), &CompileOptions::new());
     for v in [&[0.0, 1.0, 0.0, 2.0][..], &[0.0; 4], &[3.0; 4], &[], &[0.0, 0.0, 0.0, 7.0]] {
         let x = f32s(&[v.len()], v);
-        same(&oracle(&g, &[x.clone()], &[]), &p.run_tensors(&[("x", &x)]).unwrap(), &format!("{v:?}"));
+        same(&oracle(&g, std::slice::from_ref(&x), &[]), &p.run_tensors(&[("x", &x)]).unwrap(), &format!("{v:?}"));
     }
 }
 
@@ -219,7 +223,7 @@ fn spec_5_specialised_programs_share_parameters_and_keep_state() {
     let mut params: Vec<(&str, Tensor)> = Vec::new();
     for (i, n) in [2usize, 5, 2, 5, 2].into_iter().enumerate() {
         let x = numbers(i as u64, &[n, 4]);
-        same(&oracle(&dense(), &[x.clone()], &params), &p.run_tensors(&[("x", &x)]).unwrap(), "param");
+        same(&oracle(&dense(), std::slice::from_ref(&x), &params), &p.run_tensors(&[("x", &x)]).unwrap(), "param");
         let w = numbers(90 + i as u64, &[4, 3]);
         p.set_param_shaped("w", w.clone()).unwrap();
         params = vec![("w", w)];
@@ -227,7 +231,7 @@ fn spec_5_specialised_programs_share_parameters_and_keep_state() {
     let mut q = p.clone();
     q.set_param("w", &[0.0; 12]).unwrap();
     let x = numbers(1, &[3, 4]);
-    same(&oracle(&dense(), &[x.clone()], &params), &p.run_tensors(&[("x", &x)]).unwrap(), "original");
+    same(&oracle(&dense(), std::slice::from_ref(&x), &params), &p.run_tensors(&[("x", &x)]).unwrap(), "original");
 
     let text = "func @main(%x: f32[n]; state %count: f32[] -> %new) -> (new: f32[]) {
   %sum = reduce(%x) {kind = sum, axes = [0], keep_dims = false}
