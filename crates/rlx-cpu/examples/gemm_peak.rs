@@ -5,7 +5,7 @@
 
 #![allow(clippy::print_stdout)]
 
-use rlx_cpu::gemm::{Activation, BOperand, Epilogue, GemmArgs, Strided, gemm, pack_b, packed_b_len};
+use rlx_cpu::gemm::{AOperand, Activation, BOperand, Epilogue, GemmArgs, Strided, gemm, pack_b, packed_b_len};
 use rlx_cpu::simd::{Isa, Kernel, Simd, UnaryF32, dispatch, unary_f32};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -78,11 +78,73 @@ fn main() {
             (128, 3072, 768),
             (1024, 1024, 1024),
             (128, 64, 128),
+            (192, 16, 16),
+            (192, 144, 24),
+            (192, 24, 144),
+            (192, 96, 96),
+            (192, 512, 128),
+            (192, 576, 192),
             (1, 4096, 4096),
         ] {
             row(isa, peak, budget, m, k, n);
         }
+        for (channels, n, width) in
+            [(16, 16, 56), (24, 24, 56), (64, 64, 56), (96, 24, 40), (128, 128, 28), (256, 256, 14), (512, 512, 7)]
+        {
+            taps(isa, peak, budget, channels, n, width);
+        }
     }
+}
+
+/// What a block of points of a 3×3 convolution costs: its taps read where they are, or copied to dense rows first.
+fn taps(isa: Isa, peak: f64, budget: Duration, channels: usize, n: usize, width: usize) {
+    const POINTS: usize = 192;
+    let (m, k) = (POINTS, 9 * channels);
+    let rows = POINTS.div_ceil(width) + 2;
+    let image: Vec<f32> = (0..rows * (width + 2) * channels).map(|i| (i % 13) as f32 * 0.1 - 0.6).collect();
+    let b: Vec<f32> = (0..k * n).map(|i| (i % 11) as f32 * 0.1 - 0.5).collect();
+    let mut packed = vec![0.0f32; packed_b_len(isa, k, n).unwrap_or(0) + 16];
+    let skip = packed.as_ptr().align_offset(64).min(16);
+    let panels = packed[skip..].as_mut_ptr();
+    // SAFETY: source and destination have the lengths that the shapes ask for.
+    unsafe { pack_b(isa, Strided { data: b.as_ptr(), row: n as isize, col: 1 }, k, n, panels) };
+    let at = |p: usize, t: usize| ((p / width + t / 3) * (width + 2) + p % width + t % 3) * channels;
+    let starts: Vec<*const f32> = (0..m * 9).map(|i| image[at(i / 9, i % 9)..].as_ptr()).collect();
+    let mut dense = vec![0.0f32; m * k];
+    let mut c = vec![0.0f32; m * n];
+    print!("  3x3 of {channels:>3} to {n:>3} channels:");
+    for (name, copy) in [("in place", false), ("copied", true)] {
+        let a = match copy {
+            false => AOperand::Segments { starts: &starts, width: channels },
+            true => AOperand::Strided(Strided { data: dense.as_ptr(), row: k as isize, col: 1 }),
+        };
+        let args = GemmArgs {
+            m,
+            n,
+            k,
+            a,
+            b: BOperand::Packed(panels),
+            c: c.as_mut_ptr(),
+            c_row: n as isize,
+            c_col: 1,
+            accumulate: false,
+            epilogue: Epilogue::default(),
+        };
+        let mut scratch = vec![0.0f32; args.scratch_len(isa)];
+        let rate = best(budget, || {
+            if copy {
+                for (i, start) in starts.iter().enumerate() {
+                    // SAFETY: taps lie in the image, and places in `dense`.
+                    unsafe { start.copy_to_nonoverlapping(dense.as_mut_ptr().add(i * channels), channels) };
+                }
+            }
+            // SAFETY: operands and result have the lengths that the shapes ask for.
+            unsafe { gemm(isa, &args, &mut scratch) };
+            (2 * m * k * n) as f64
+        });
+        print!("  {name} {rate:6.1} ({:3.0} %)", 100.0 * rate / peak);
+    }
+    println!();
 }
 
 /// Elementwise functions on a block in the nearest cache, in nanoseconds an element.
@@ -132,17 +194,21 @@ fn row(isa: Isa, peak: f64, budget: Duration, m: usize, k: usize, n: usize) {
         ..Epilogue::default()
     };
     print!("  {m:>5} x {k:>4} x {n:>4}:");
-    for (name, operand, epilogue) in [
-        ("packed", BOperand::Packed(panels), Epilogue::default()),
-        ("+bias+gelu", BOperand::Packed(panels), menu),
-        ("on the fly", BOperand::Strided(source), Epilogue::default()),
-        ("transposed", BOperand::Strided(transposed), Epilogue::default()),
+    let rows: Vec<*const f32> = (0..m).map(|r| a[r * k..].as_ptr()).collect();
+    let left = AOperand::Strided(Strided { data: a.as_ptr(), row: k as isize, col: 1 });
+    let segments = AOperand::Segments { starts: &rows, width: k };
+    for (name, left, operand, epilogue) in [
+        ("packed", left, BOperand::Packed(panels), Epilogue::default()),
+        ("segments", segments, BOperand::Packed(panels), Epilogue::default()),
+        ("+bias+gelu", left, BOperand::Packed(panels), menu),
+        ("on the fly", left, BOperand::Strided(source), Epilogue::default()),
+        ("transposed", left, BOperand::Strided(transposed), Epilogue::default()),
     ] {
         let args = GemmArgs {
             m,
             n,
             k,
-            a: Strided { data: a.as_ptr(), row: k as isize, col: 1 },
+            a: left,
             b: operand,
             c: c.as_mut_ptr(),
             c_row: n as isize,

@@ -95,11 +95,11 @@ unsafe fn one_block(p: &AttentionPlan, run: &RunCx<'_>, b: usize, h: usize, quer
     let (m, d, dv) = (queries.len(), p.head_dim, p.value_dim);
     let kv = h / (p.heads / p.kv_heads.max(1)).max(1);
     let seen = reach(p, queries.clone());
-    let args = |m, n, k, a, b, c, c_row, accumulate| GemmArgs {
+    let args = |m, n, k, a: Strided, b, c, c_row, accumulate| GemmArgs {
         m,
         n,
         k,
-        a,
+        a: a.into(),
         b: BOperand::Strided(b),
         c,
         c_row,
@@ -131,54 +131,58 @@ unsafe fn one_block(p: &AttentionPlan, run: &RunCx<'_>, b: usize, h: usize, quer
                 let n = keys.len();
                 let k = rows(&p.k, base(&p.k), p.k.start([b, kv, first]), n, d, wide_k);
                 if m <= FEW && k.col == 1 {
-                    dispatch(run.isa, Dots { q, k, m, n, d, scores });
+                    dispatch(run.isa, Dots { q, k, m, n, d, scale: p.scale as f32, scores });
                 } else {
                     let turned = Strided { row: k.col, col: k.row, ..k };
-                    gemm(run.isa, &args(m, n, d, q, turned, scores, KEYS as isize, false), product);
+                    let mut product_args = args(m, n, d, q, turned, scores, KEYS as isize, false);
+                    product_args.epilogue.scale = Some(p.scale as f32);
+                    gemm(run.isa, &product_args, product);
                 }
-                for r in 0..m {
+                // What each row sees, with what is added to it.
+                let seen_by = |r: usize, row: *mut f32| {
                     let i = queries.start + r;
                     let visible = reach(p, i..i + 1);
                     let low = visible.start.clamp(keys.start, keys.end) - first;
                     let high = (visible.end.clamp(keys.start, keys.end) - first).max(low);
-                    let mask = p.mask.as_ref().filter(|_| low < high);
-                    let mask = mask.map(|(boolean, a)| {
+                    let mask = p.mask.as_ref().filter(|_| low < high).map(|(boolean, a)| {
                         let start = a.start([b, h, i]) + (first + low) as i64 * a.strides[3];
-                        let at = mask_row.add(low);
-                        mask_values(*boolean, a, base(a), start, high - low, at, bytes.cast())
+                        let at = row.add(low);
+                        mask_values(*boolean, a, base(a), start, high - low, at, bytes.cast()).wrapping_sub(low)
                     });
-                    let row = SoftmaxRow {
-                        scores: scores.add(r * KEYS),
-                        low,
-                        high,
-                        n,
-                        mask: mask.map(|m| m.wrapping_sub(low)),
-                        scale: p.scale as f32,
-                        softcap: p.softcap.map(|c| c as f32),
-                        most: &mut most[r],
-                        sum: &mut sums[r],
-                        out: out.add(r * dv),
-                        width: dv,
-                    };
-                    dispatch(run.isa, row);
-                }
+                    Seen { low, high, mask }
+                };
+                let rows_of = SoftmaxRows {
+                    scores,
+                    n,
+                    softcap: p.softcap.map(|c| c as f32),
+                    most,
+                    sums,
+                    out,
+                    width: dv,
+                    seen_by: &seen_by,
+                    mask_row,
+                };
+                dispatch(run.isa, rows_of);
                 let v = rows(&p.v, base(&p.v), p.v.start([b, kv, first]), n, dv, wide_v);
                 let weights = Strided { data: scores, row: KEYS as isize, col: 1 };
                 gemm(run.isa, &args(m, dv, n, weights, v, out, dv as isize, true), product);
             }
-            for (r, &sum) in sums.iter().enumerate() {
-                let row = std::slice::from_raw_parts_mut(out.add(r * dv), dv);
-                row.iter_mut().for_each(|x| *x /= sum);
-                if sum == 0.0 || row.iter().any(|x| !x.is_finite()) {
-                    generic::row(p, run, b, h, queries.start + r);
-                    continue;
-                }
-                let to = p.out.start([b, h, queries.start + r]);
-                let block = io::Block { sizes: &[dv], strides: &p.out.strides[3..] };
-                io::store(p.out.dtype, base(&p.out).get(), to, block, row.as_ptr().cast());
-            }
+            // A row that is not finite is computed again.
+            let redo = |r: usize| generic::row(p, run, b, h, queries.start + r);
+            let to = |r: usize| p.out.start([b, h, queries.start + r]);
+            let data = base(&p.out).get();
+            dispatch(run.isa, Divide { out, width: dv, sums, plan: &p.out, data, to: &to, redo: &redo });
         }
     });
+}
+
+/// What a query sees of a block of keys.
+struct Seen {
+    /// Keys that it sees; others get weight 0.
+    low: usize,
+    high: usize,
+    /// What is added to scores, from the block's first key on.
+    mask: Option<*const f32>,
 }
 
 /// Numbers to be added to scores: where they lie, or in `row`.
@@ -212,87 +216,180 @@ unsafe fn mask_values(
     row
 }
 
-/// Turns a row of products into weights relative to the greatest score so far, and rescales what has been summed. The
-/// maker answers for the memory.
-struct SoftmaxRow<'a> {
+/// Turns rows of scaled products into weights relative to the greatest score so far, and rescales what has been summed.
+/// The maker answers for the memory.
+struct SoftmaxRows<'a> {
     scores: *mut f32,
-    /// Visible keys of the block; others get weight 0.
-    low: usize,
-    high: usize,
+    /// Keys of the block.
     n: usize,
-    mask: Option<*const f32>,
-    scale: f32,
     softcap: Option<f32>,
-    most: &'a mut f32,
-    sum: &'a mut f32,
+    most: &'a mut [f32],
+    sums: &'a mut [f32],
     out: *mut f32,
     width: usize,
+    /// What row r sees; its mask may be put into the row given.
+    seen_by: &'a dyn Fn(usize, *mut f32) -> Seen,
+    mask_row: *mut f32,
 }
 
-impl Kernel for SoftmaxRow<'_> {
+impl Kernel for SoftmaxRows<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let SoftmaxRow { scores, low, high, n, .. } = self;
-        let scale = s.splat(self.scale);
-        let lowest = s.splat(f32::NEG_INFINITY);
-        let mut most = lowest;
-        // SAFETY: for the whole body, indices stay below `n` in scores and mask and below `width` in the result.
-        unsafe {
-            let mut j = low;
-            while j < high {
-                let lanes = (high - j).min(S::W);
-                let at = scores.add(j);
-                let mut v = s.mul(read(s, at, lanes), scale);
-                if let Some(cap) = self.softcap {
-                    let cap = s.splat(cap);
-                    v = s.mul(cap, math::tanh(s, s.div(v, cap)));
-                }
-                if let Some(mask) = self.mask {
-                    v = s.add(v, read(s, mask.wrapping_add(j), lanes));
-                }
-                write(s, at, v, lanes);
-                // NaN is left out here and found in the sum.
-                let seen = if lanes == S::W { v } else { tail(s, at, lanes, f32::NEG_INFINITY) };
-                most = s.max_fast(seen, most);
-                j += lanes;
-            }
-            let before = *self.most;
-            let now = fold(s, most, before, f32::max);
-            std::ptr::write_bytes(scores, 0, low);
-            std::ptr::write_bytes(scores.add(high), 0, n - high);
-            if now == f32::NEG_INFINITY {
-                // Nothing seen so far, or nothing but NaN.
-                let nan = (low..high).any(|j| (*scores.add(j)).is_nan());
-                std::ptr::write_bytes(scores.add(low), 0, high - low);
-                if nan {
-                    *self.sum = f32::NAN;
-                }
-                return;
-            }
-            let top = s.splat(now);
-            let mut sum = s.zero();
-            let mut j = low;
-            while j < high {
-                let lanes = (high - j).min(S::W);
-                let at = scores.add(j);
-                let v = math::exp(s, s.sub(read(s, at, lanes), top));
-                write(s, at, v, lanes);
-                sum = s.add(sum, if lanes == S::W { v } else { tail(s, at, lanes, 0.0) });
-                j += lanes;
-            }
-            let shrink = if before == now { 1.0 } else { (before - now).exp() };
-            *self.most = now;
-            *self.sum = fold(s, sum, *self.sum * shrink, |a, b| a + b);
+        for (r, (most, sum)) in self.most.iter_mut().zip(self.sums).enumerate() {
+            let scores = self.scores.wrapping_add(r * KEYS);
+            let seen = (self.seen_by)(r, self.mask_row);
+            // SAFETY: the maker answers for a row of scores and of the result.
+            let shrink = unsafe { softmax_row(s, scores, self.n, &seen, self.softcap, most, sum) };
             if shrink != 1.0 {
-                let by = s.splat(shrink);
+                let (by, out) = (s.splat(shrink), self.out.wrapping_add(r * self.width));
                 let mut j = 0;
                 while j < self.width {
                     let lanes = (self.width - j).min(S::W);
-                    let at = self.out.add(j);
-                    write(s, at, s.mul(read(s, at, lanes), by), lanes);
+                    let at = out.wrapping_add(j);
+                    // SAFETY: the row is `width` long.
+                    unsafe { write(s, at, s.mul(read(s, at, lanes), by), lanes) };
                     j += lanes;
+                }
+            }
+        }
+    }
+}
+
+/// Vectors whose maxima and sums are kept apart, so that one does not wait for the other.
+const APART: usize = 4;
+
+/// One row; gives the factor for what was summed before.
+/// # Safety
+/// `scores` holds `n` elements, and so does the mask where it is seen.
+#[inline(always)]
+unsafe fn softmax_row<S: Simd>(
+    s: S,
+    scores: *mut f32,
+    n: usize,
+    seen: &Seen,
+    softcap: Option<f32>,
+    row_most: &mut f32,
+    row_sum: &mut f32,
+) -> f32 {
+    let &Seen { low, high, mask } = seen;
+    let lowest = s.splat(f32::NEG_INFINITY);
+    let mut most = [lowest; APART];
+    // SAFETY: for the whole body, indices stay below `n`.
+    unsafe {
+        let mut j = low;
+        while softcap.is_none() && mask.is_none() && j + APART * S::W <= high {
+            for (i, m) in most.iter_mut().enumerate() {
+                *m = s.max_fast(s.load(scores.add(j + i * S::W)), *m);
+            }
+            j += APART * S::W;
+        }
+        while j < high {
+            let lanes = (high - j).min(S::W);
+            let at = scores.add(j);
+            let mut v = read(s, at, lanes);
+            if let Some(cap) = softcap {
+                let cap = s.splat(cap);
+                v = s.mul(cap, math::tanh(s, s.div(v, cap)));
+            }
+            if let Some(mask) = mask {
+                v = s.add(v, read(s, mask.wrapping_add(j), lanes));
+            }
+            write(s, at, v, lanes);
+            // NaN is left out here and found in the sum.
+            let v = if lanes == S::W { v } else { tail(s, at, lanes, f32::NEG_INFINITY) };
+            most[0] = s.max_fast(v, most[0]);
+            j += lanes;
+        }
+        let most = s.max_fast(s.max_fast(most[0], most[1]), s.max_fast(most[2], most[3]));
+        let before = *row_most;
+        let now = fold(s, most, before, |a, b| if b > a { b } else { a });
+        scores.write_bytes(0, low);
+        scores.add(high).write_bytes(0, n - high);
+        if now == f32::NEG_INFINITY {
+            // Nothing seen so far, or nothing but NaN.
+            let nan = (low..high).any(|j| (*scores.add(j)).is_nan());
+            scores.add(low).write_bytes(0, high - low);
+            if nan {
+                *row_sum = f32::NAN;
+            }
+            return 1.0;
+        }
+        let top = s.splat(now);
+        let mut sums = [s.zero(); APART];
+        let mut j = low;
+        while j + APART * S::W <= high {
+            for (i, sum) in sums.iter_mut().enumerate() {
+                let at = scores.add(j + i * S::W);
+                let v = math::exp(s, s.sub(s.load(at), top));
+                s.store(at, v);
+                *sum = s.add(*sum, v);
+            }
+            j += APART * S::W;
+        }
+        while j < high {
+            let lanes = (high - j).min(S::W);
+            let at = scores.add(j);
+            let v = math::exp(s, s.sub(read(s, at, lanes), top));
+            write(s, at, v, lanes);
+            sums[0] = s.add(sums[0], if lanes == S::W { v } else { tail(s, at, lanes, 0.0) });
+            j += lanes;
+        }
+        let sum = s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3]));
+        // Nothing was summed before the first visible key.
+        let shrink = if before == now || before == f32::NEG_INFINITY { 1.0 } else { (before - now).exp() };
+        *row_most = now;
+        *row_sum = fold(s, sum, *row_sum * shrink, |a, b| a + b);
+        shrink
+    }
+}
+
+/// Divides rows by their sums on their way to the result. The maker answers for the memory.
+struct Divide<'a> {
+    out: *mut f32,
+    width: usize,
+    sums: &'a [f32],
+    plan: &'a BoundAccess,
+    data: *mut u8,
+    /// Where row r begins in the result.
+    to: &'a dyn Fn(usize) -> i64,
+    /// Computes row r again.
+    redo: &'a dyn Fn(usize),
+}
+
+impl Kernel for Divide<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let step = self.plan.strides[3];
+        for (r, &sum) in self.sums.iter().enumerate() {
+            let row = self.out.wrapping_add(r * self.width);
+            let by = s.splat(sum);
+            // 0 · x is 0 for finite x only.
+            let (mut zeros, mut j) = (s.zero(), 0);
+            // SAFETY: rows are `width` long, and lie in the result where `to` says.
+            unsafe {
+                while j < self.width {
+                    let lanes = (self.width - j).min(S::W);
+                    let v = s.div(read(s, row.add(j), lanes), by);
+                    write(s, row.add(j), v, lanes);
+                    let v = if lanes == S::W { v } else { tail(s, row.add(j), lanes, 0.0) };
+                    zeros = s.add(zeros, s.mul(v, s.zero()));
+                    j += lanes;
+                }
+                if sum == 0.0 || fold(s, zeros, 0.0, |a, b| a + b) != 0.0 {
+                    (self.redo)(r);
+                    continue;
+                }
+                let to = (self.to)(r);
+                if self.plan.dtype == DType::F32 && step == 1 {
+                    let to = self.data.cast::<f32>().wrapping_offset(to as isize);
+                    row.copy_to_nonoverlapping(to, self.width);
+                } else {
+                    let block = io::Block { sizes: &[self.width], strides: &[step] };
+                    io::store(self.plan.dtype, self.data, to, block, row.cast());
                 }
             }
         }
@@ -350,6 +447,7 @@ struct Dots {
     m: usize,
     n: usize,
     d: usize,
+    scale: f32,
     scores: *mut f32,
 }
 
@@ -358,7 +456,7 @@ impl Kernel for Dots {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Dots { q, k, m, n, d, scores } = self;
+        let Dots { q, k, m, n, d, scale, scores } = self;
         for r in 0..m {
             let mut j = 0;
             while j < n {
@@ -386,7 +484,7 @@ impl Kernel for Dots {
                 }
                 for (i, &sum) in sums.iter().enumerate().take(many) {
                     // SAFETY: row r of the scores holds KEYS elements.
-                    unsafe { *scores.add(r * KEYS + j + i) = fold(s, sum, 0.0, |a, b| a + b) };
+                    unsafe { *scores.add(r * KEYS + j + i) = fold(s, sum, 0.0, |a, b| a + b) * scale };
                 }
                 j += many;
             }

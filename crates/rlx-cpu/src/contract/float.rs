@@ -320,7 +320,7 @@ unsafe fn products(p: &Product, finish: &Finish, code: &Code, run: &RunCx<'_>, r
             m: rows,
             n: p.n,
             k: p.k,
-            a: Strided { data: std::ptr::null(), row: p.k as isize, col: 1 },
+            a: Strided { data: std::ptr::null(), row: p.k as isize, col: 1 }.into(),
             b,
             c: std::ptr::null_mut(),
             c_row: 0,
@@ -329,7 +329,7 @@ unsafe fn products(p: &Product, finish: &Finish, code: &Code, run: &RunCx<'_>, r
             epilogue: gemm::Epilogue::default(),
         };
         match finish.direct() {
-            Some(d) => d.set(&mut args, &run.bufs, &p.outer, o, (first, 0)),
+            Some(d) => d.set(&mut args, &run.bufs, &p.outer, o, (first, 0), 1),
             None => args.epilogue.hook = hook.as_ref().map(|h| h as _),
         }
         let len = gather_len + args.scratch_len(run.isa);
@@ -341,10 +341,10 @@ unsafe fn products(p: &Product, finish: &Finish, code: &Code, run: &RunCx<'_>, r
                 let (dense, memory) = memory.split_at_mut(gather_len);
                 if gathered {
                     p.left.gather(left_base.get(), slab, first..first + rows, dense.as_mut_ptr());
-                    args.a.data = dense.as_ptr();
+                    args.a = Strided { data: dense.as_ptr(), row: p.k as isize, col: 1 }.into();
                     gemm::gemm(run.isa, &args, memory);
                 } else if let Some(a) = p.left.strided(left_base.get(), slab) {
-                    args.a = a;
+                    args.a = a.into();
                     gemm::gemm_task(run.isa, &args, &grid, task, memory);
                 }
             }

@@ -7,7 +7,7 @@ use super::ConvPlan;
 use super::phase::{Along, Phase, Row, interior, phases, rows};
 use crate::buffers::{Ptr, RunCx};
 use crate::contract::operand::{Axes, Operand, Panels, with_panels};
-use crate::gemm::{Strided, apply_menu, panel_width};
+use crate::gemm::{Finish, Lines, Strided, apply_menu, load, panel_width};
 use crate::simd::{Kernel, MAX_TILE_VECTORS, MAX_W, Simd, dispatch};
 use crate::tile::code::Code;
 use crate::tile::scratch;
@@ -101,6 +101,7 @@ unsafe fn over_channels(
                     let placed = p.finish.direct().map(|d| d.at(&run.bufs, &[p.batch], image, point, 0));
                     let (out, out_row) =
                         placed.map_or((memory, channels as isize), |(c, _)| (c.data.cast_mut(), c.row));
+                    let finish = placed.and_then(|(_, menu)| menu.finish_at_once());
                     let body = OverChannels {
                         input: base.get().cast::<f32>(),
                         rows: &rows,
@@ -109,11 +110,12 @@ unsafe fn over_channels(
                         x,
                         outs,
                         channels,
-                        out,
-                        out_row,
+                        out: Lines { data: out, row: out_row },
+                        finish: finish.unwrap_or(Finish::NONE),
                     };
                     dispatch(run.isa, body);
                     match placed {
+                        Some(_) if finish.is_some() => {}
                         // SAFETY: the piece is within the result, which the menu's operands cover.
                         Some((_, menu)) => unsafe { apply_menu(run.isa, &menu, out, out_row, n, channels) },
                         None => p.finish.with_runner(code, run.bufs, run.isa, |e| {
@@ -139,8 +141,8 @@ struct OverChannels<'a> {
     x: Along,
     outs: std::ops::Range<usize>,
     channels: usize,
-    out: *mut f32,
-    out_row: isize,
+    out: Lines,
+    finish: Finish,
 }
 
 /// Output points at a time: enough independent sums to hide the latency of multiply-adds.
@@ -151,27 +153,50 @@ impl Kernel for OverChannels<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let nr = S::W * S::TILE_VECTORS;
-        let (low, high) = interior(self.x);
-        let (low, high) = (low.clamp(self.outs.start, self.outs.end), high.clamp(self.outs.start, self.outs.end));
-        for panel in 0..self.channels.div_ceil(nr) {
-            let width = (self.channels - panel * nr).min(nr);
-            let mut o = self.outs.start;
-            while o < self.outs.end {
-                let inside = o >= low && o + POINTS <= high;
-                match (inside, width == nr) {
-                    (true, true) => self.points::<S, POINTS, true, true>(s, panel, width, o),
-                    (true, false) => self.points::<S, POINTS, true, false>(s, panel, width, o),
-                    (false, true) => self.points::<S, 1, false, true>(s, panel, width, o),
-                    (false, false) => self.points::<S, 1, false, false>(s, panel, width, o),
-                }
-                o += if inside { POINTS } else { 1 };
-            }
+        // Common windows have loops of their own: inputs and weights that points share are loaded once.
+        match (self.x.taps, self.x.per_out, self.x.per_tap) {
+            (3, 1, 1) => s.vectorize(Taps::<3, 1>(self)),
+            (3, 2, 1) => s.vectorize(Taps::<3, 2>(self)),
+            (5, 1, 1) => s.vectorize(Taps::<5, 1>(self)),
+            (5, 2, 1) => s.vectorize(Taps::<5, 2>(self)),
+            _ => s.vectorize(Taps::<0, 0>(self)),
         }
     }
 }
 
-impl OverChannels<'_> {
+/// A window of T taps and steps of STEP along the last axis; of any where T is 0.
+struct Taps<'a, const T: usize, const STEP: usize>(OverChannels<'a>);
+
+impl<const T: usize, const STEP: usize> Kernel for Taps<'_, T, STEP> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let k = &self.0;
+        let nr = S::W * S::TILE_VECTORS;
+        let (low, high) = interior(k.x);
+        let (low, high) = (low.clamp(k.outs.start, k.outs.end), high.clamp(k.outs.start, k.outs.end));
+        let mut o = k.outs.start;
+        while o < k.outs.end {
+            let inside = if o >= low { high.saturating_sub(o) } else { 0 };
+            // All channels of some points, then the next ones: memory is read in order.
+            for panel in 0..k.channels.div_ceil(nr) {
+                let width = (k.channels - panel * nr).min(nr);
+                match (inside, width == nr) {
+                    (POINTS.., true) => self.points::<S, POINTS, true, true>(s, panel, width, o),
+                    (POINTS.., false) => self.points::<S, POINTS, true, false>(s, panel, width, o),
+                    (1.., true) => self.points::<S, 1, true, true>(s, panel, width, o),
+                    (_, true) => self.points::<S, 1, false, true>(s, panel, width, o),
+                    (_, false) => self.points::<S, 1, false, false>(s, panel, width, o),
+                }
+            }
+            o += if inside >= POINTS { POINTS } else { 1 };
+        }
+    }
+}
+
+impl<const T: usize, const STEP: usize> Taps<'_, T, STEP> {
+    /// P points from `o` on.
     // Plain index loops: constant bounds, unrolled whole, so that the sums stay in registers.
     #[allow(clippy::needless_range_loop)]
     #[inline(always)]
@@ -182,40 +207,63 @@ impl OverChannels<'_> {
         width: usize,
         o: usize,
     ) {
+        let k = &self.0;
         let nr = S::W * S::TILE_VECTORS;
         let vectors = S::TILE_VECTORS;
-        let x = self.x;
+        let x = k.x;
         let lanes = |v: usize| width.saturating_sub(v * S::W).min(S::W);
-        let mut sums = [[s.zero(); MAX_TILE_VECTORS]; P];
-        let weights = self.panels.wrapping_add(panel * self.taps * nr);
-        let channel = self.input.wrapping_add(panel * nr);
+        let mut sums = [[s.zero(); P]; MAX_TILE_VECTORS];
+        let weights = k.panels.wrapping_add(panel * k.taps * nr);
+        let channel = k.input.wrapping_add(panel * nr);
         // SAFETY: rows and taps inside lie within the input, `width` channels from the panel's first on within its
         // channels; the panel has `taps` steps; points and channels lie within the result.
         unsafe {
-            for row in self.rows {
+            for row in k.rows {
+                let first = x.source + o as i64 * x.per_out;
+                let w = weights.wrapping_add(row.tap * nr);
+                if T > 0 && INSIDE {
+                    let from = channel.wrapping_offset((row.at + first * x.stride) as isize);
+                    for v in 0..vectors {
+                        let mut wv = [s.zero(); T];
+                        for t in 0..T {
+                            wv[t] = s.load(w.wrapping_add(t * nr + v * S::W));
+                        }
+                        for i in 0..(P - 1) * STEP + T {
+                            let at = from.wrapping_offset(i as isize * x.stride as isize).wrapping_add(v * S::W);
+                            let xv = load::<S, WHOLE>(s, at, lanes(v));
+                            for q in 0..P {
+                                if i >= q * STEP && i < q * STEP + T {
+                                    sums[v][q] = s.mul_add(wv[i - q * STEP], xv, sums[v][q]);
+                                }
+                            }
+                        }
+                    }
+                    continue;
+                }
                 for t in 0..x.taps {
-                    let i = x.source + o as i64 * x.per_out + t as i64 * x.per_tap;
+                    let i = first + t as i64 * x.per_tap;
                     if !INSIDE && !(0..x.input as i64).contains(&i) {
                         continue;
                     }
                     let from = channel.wrapping_offset((row.at + i * x.stride) as isize);
-                    let w = weights.wrapping_add((row.tap + t) * nr);
+                    let w = w.wrapping_add(t * nr);
                     for v in 0..vectors {
                         let wv = s.load(w.wrapping_add(v * S::W));
                         for q in 0..P {
                             let at = from.wrapping_offset(q as isize * (x.per_out * x.stride) as isize);
-                            let at = at.wrapping_add(v * S::W);
-                            let xv = if WHOLE { s.load(at) } else { s.load_partial(at, lanes(v)) };
-                            sums[q][v] = s.mul_add(wv, xv, sums[q][v]);
+                            let xv = load::<S, WHOLE>(s, at.wrapping_add(v * S::W), lanes(v));
+                            sums[v][q] = s.mul_add(wv, xv, sums[v][q]);
                         }
                     }
                 }
             }
-            for q in 0..P {
-                let to = self.out.wrapping_offset((o - self.outs.start + q) as isize * self.out_row);
-                for v in 0..vectors {
-                    let to = to.wrapping_add(panel * nr + v * S::W);
-                    if WHOLE { s.store(to, sums[q][v]) } else { s.store_partial(to, sums[q][v], lanes(v)) }
+            let to = k.out.data.wrapping_offset((o - k.outs.start) as isize * k.out.row);
+            let to = Lines { data: to, ..k.out };
+            let finish = k.finish.from_row(o - k.outs.start);
+            for v in 0..vectors {
+                if lanes(v) > 0 {
+                    let j = panel * nr + v * S::W;
+                    finish.store::<S, P, WHOLE>(s, sums[v], (Lines::NONE, to), j, lanes(v));
                 }
             }
         }

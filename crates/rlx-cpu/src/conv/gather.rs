@@ -141,22 +141,47 @@ impl Source<'_> {
         }
     }
 
+    /// Where the channels of each tap of points `points` begin: taps behind each other, point by point. `zeros` stands
+    /// for taps outside. Channels lie side by side.
+    /// # Safety
+    /// `dst` has room for points × taps.
+    pub unsafe fn starts(&self, points: Range<usize>, zeros: *const f32, dst: *mut *const f32) {
+        let (outer, last) = self.split();
+        let base = self.base.cast::<f32>();
+        let (count, rank, taps) = (points.len(), outer.len() + 1, self.phase.taps());
+        let step = (last.per_out * last.stride) as isize;
+        let mut index = [0usize; MAX_RANK];
+        unravel(points.start, &self.outs(), &mut index[..rank]);
+        let mut done = 0;
+        while done < count {
+            // One run of the last axis.
+            let x = index[rank - 1];
+            let n = (last.outs - x).min(count - done);
+            let mut tap = 0;
+            self.each_outer_tap(outer, &index, |at| {
+                for t in 0..last.taps {
+                    let (low, high) = if at.is_some() { last.inside(t) } else { (0, 0) };
+                    let (low, high) = (low.clamp(x, x + n) - x, high.clamp(x, x + n) - x);
+                    let i = last.source + x as i64 * last.per_out + t as i64 * last.per_tap;
+                    let mut from = base.wrapping_offset((at.unwrap_or(0) + i * last.stride) as isize);
+                    let mut to = dst.wrapping_add(done * taps + tap);
+                    for i in 0..n {
+                        // SAFETY: point and tap lie within `dst`.
+                        unsafe { *to = if (low..high).contains(&i) { from } else { zeros } };
+                        to = to.wrapping_add(taps);
+                        from = from.wrapping_offset(step);
+                    }
+                    tap += 1;
+                }
+            });
+            done += n;
+            index[rank - 1] += n - 1;
+            self.advance(&mut index, rank);
+        }
+    }
+
     fn split(&self) -> (&[Along], Along) {
-        /// Of a convolution without spatial axes.
-        const POINT: Along = Along {
-            outs: 1,
-            first: 0,
-            step: 1,
-            taps: 1,
-            first_tap: 0,
-            tap_step: 1,
-            source: 0,
-            per_out: 1,
-            per_tap: 1,
-            input: 1,
-            stride: 0,
-        };
-        self.phase.axes.split_last().map_or((&[], POINT), |(last, outer)| (outer, *last))
+        self.phase.axes.split_last().map_or((&[], Along::POINT), |(last, outer)| (outer, *last))
     }
 
     fn outs(&self) -> smallvec::SmallVec<[usize; 4]> {

@@ -7,6 +7,7 @@
 mod depthwise;
 mod gather;
 mod generic;
+mod image;
 pub(crate) mod phase;
 mod product;
 
@@ -125,9 +126,8 @@ pub fn plan(k: &ConvKernel, code: &Code, cx: &BindCx<'_>) -> Result<ConvPlan, Bi
             usable = direct.as_ref().is_some_and(fits);
             plan.how = How::Depthwise(Box::new(d));
         } else {
-            let p = product::plan(&plan);
-            (last, usable) = (true, p.is_single());
-            plan.how = How::Product(Box::new(p));
+            (last, usable) = (true, true);
+            plan.how = How::Product(Box::new(product::plan(&plan)));
         }
         plan.finish = match direct.filter(|_| usable) {
             Some(d) => Finish::Direct(Box::new(d)),

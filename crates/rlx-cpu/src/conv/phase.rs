@@ -37,6 +37,21 @@ pub struct Along {
 }
 
 impl Along {
+    /// An axis that is not there: one output sees one input.
+    pub const POINT: Along = Along {
+        outs: 1,
+        first: 0,
+        step: 1,
+        taps: 1,
+        first_tap: 0,
+        tap_step: 1,
+        source: 0,
+        per_out: 1,
+        per_tap: 1,
+        input: 1,
+        stride: 0,
+    };
+
     /// The input index that tap `t` of output `j` sees, if it lies inside.
     #[inline]
     pub fn at(&self, j: usize, t: usize) -> Option<usize> {

@@ -1,15 +1,17 @@
 //! Convolutions of floats as products: rows are output points, columns output channels.
 //!
-//! Points are cut into blocks by size alone; a task gathers what its block sees and multiplies it by the group's packed
-//! weights. Where a point sees one tap and points lie evenly apart, the input is read where it lies.
+//! Points are cut into blocks by size alone; a task multiplies what its block sees by the group's packed weights. The
+//! input is read where it lies if channels lie side by side or a point sees one tap and points lie evenly apart; else it
+//! is gathered first.
 
 use super::ConvPlan;
 use super::gather::Source;
+use super::image::Image;
 use super::phase::{Phase, phases};
 use crate::buffers::{Ptr, RunCx};
 use crate::contract::operand::{Axes, Operand, with_panels};
 use crate::epilogue::tile::OnBlocks;
-use crate::gemm::{self, BOperand, GemmArgs, Strided, panel_width};
+use crate::gemm::{self, AOperand, BOperand, GemmArgs, Strided, panel_width};
 use crate::space::unravel;
 use crate::tile::code::Code;
 use crate::tile::scratch;
@@ -24,22 +26,15 @@ pub struct Product {
     weights: Vec<Operand>,
     /// How each phase's points are cut.
     blocks: Vec<Blocks>,
-    /// Channels are the outer axis of what is gathered: the input's spatial steps are the smaller ones.
-    columns: bool,
-}
-
-impl Product {
-    /// One phase alone: its points lie as the output's do.
-    pub fn is_single(&self) -> bool {
-        self.phases.len() == 1
-    }
 }
 
 /// How a phase is divided into tasks.
 #[derive(Clone, Copy, Debug)]
 struct Blocks {
-    /// The step from one point to the next and the position of the first, where the input is read where it lies.
-    plain: Option<(i64, i64)>,
+    /// How the input is read.
+    reading: Reading,
+    /// Points that blocks are cut from: all, or those of a line of the last axis.
+    line: usize,
     /// Points of a block.
     points: usize,
     /// Blocks of points.
@@ -48,6 +43,25 @@ struct Blocks {
     cols: usize,
 }
 
+/// How a block reads the input.
+#[derive(Clone, Copy, Debug)]
+enum Reading {
+    /// A point's channels lie at a step from those of the point before; the first ones at a position.
+    Even { step: i64, first: i64 },
+    /// Each tap of each point is a segment of channels.
+    Segments,
+    /// Each line of taps of each point is a segment of a copy with channels last and zeros around.
+    Image,
+    /// Gathered to dense rows.
+    Rows,
+    /// Gathered to dense columns: channels are the outer axis.
+    Columns,
+}
+
+/// Fewest channels of a segment.
+const SEGMENT: usize = 8;
+/// Points of a block that copies what it sees of the input: few blocks copy the same lines.
+const IMAGE: usize = 1536;
 /// Elements of what is gathered at a time: half of a usual second cache.
 const GATHERED: usize = 1 << 17;
 /// Fewest and most points of a block.
@@ -63,24 +77,55 @@ pub fn plan(p: &ConvPlan) -> Product {
     let (in_group, out_group) = (p.in_channels / p.groups, p.out_channels / p.groups);
     let smallest = p.input.strides.get(2..).unwrap_or(&[]).iter().map(|s| s.unsigned_abs()).min();
     let columns = in_group > 1 && smallest.is_some_and(|s| s < p.input.strides[1].unsigned_abs());
-    let weights = phases.iter().map(|phase| weights(p, phase, columns)).collect();
-    let blocks = phases
+    let single = phases.len() == 1;
+    let segments = p.input.strides[1] == 1 && in_group >= SEGMENT && p.input.dtype == DType::F32;
+    let blocks: Vec<Blocks> = phases
         .iter()
         .map(|phase| {
             let (points, k) = (phase.points(), (phase.taps() * in_group).max(1));
-            let plain = plain(p, phase);
-            let most = if plain.is_some() { POINTS.1 } else { (GATHERED / k).clamp(POINTS.0, POINTS.1) };
-            // Even blocks of whole register tiles.
-            let rows = points.div_ceil(most).max(1);
-            let each = points.div_ceil(rows).next_multiple_of(6).max(1);
-            let rows = points.div_ceil(each);
+            let reading = match even(p, phase) {
+                Some((step, first)) => Reading::Even { step, first },
+                None if segments => Reading::Segments,
+                None if in_group < SEGMENT && Image::serves(phase) => Reading::Image,
+                None if columns => Reading::Columns,
+                None => Reading::Rows,
+            };
+            let most = match reading {
+                Reading::Even { .. } | Reading::Segments | Reading::Image => POINTS.1,
+                _ => (GATHERED / k).clamp(POINTS.0, POINTS.1),
+            };
+            // One of several phases goes along the last axis: its points lie evenly apart in the output.
+            let line = if single { points } else { phase.axes.last().map_or(1, |a| a.outs).max(1) };
+            let (line, each) = match reading {
+                Reading::Image => image_blocks(phase),
+                _ => {
+                    // Even blocks of whole register tiles.
+                    let cuts = line.div_ceil(most).max(1);
+                    (line, line.div_ceil(cuts).next_multiple_of(12).clamp(1, line.max(1)))
+                }
+            };
+            let rows = line.div_ceil(each) * (points / line.max(1));
             let tasks = (rows * p.batch * p.groups).max(1);
             let worth = points.saturating_mul(k).saturating_mul(out_group) >> 18;
             let cols = (TASKS / tasks).min(worth).min(out_group / COLS).max(1);
-            Blocks { plain, points: each, rows, cols }
+            Blocks { reading, line, points: each, rows, cols }
         })
         .collect();
-    Product { phases, weights, blocks, columns }
+    let columns =
+        |b: &Blocks| matches!(b.reading, Reading::Columns) || (columns && matches!(b.reading, Reading::Even { .. }));
+    let weights = phases.iter().zip(&blocks).map(|(phase, b)| weights(p, phase, columns(b))).collect();
+    Product { phases, weights, blocks }
+}
+
+/// The points that blocks are cut from, and those of a block: whole lines of the output, or even parts of long ones.
+fn image_blocks(phase: &Phase) -> (usize, usize) {
+    let width = phase.axes.last().map_or(1, |a| a.outs).max(1);
+    let lines = phase.points() / width;
+    if width >= IMAGE {
+        return (width, width.div_ceil(width.div_ceil(IMAGE)).next_multiple_of(12).min(width));
+    }
+    let some = (IMAGE / width).min(lines.div_ceil(TASKS)).max(1);
+    (phase.points(), some * width)
 }
 
 /// The weights that a phase meets, as rows of taps and channels.
@@ -109,7 +154,7 @@ fn weights(p: &ConvPlan, phase: &Phase, columns: bool) -> Operand {
 }
 
 /// Step and start of a phase's points in the input, if each sees one tap and they lie evenly apart, all inside.
-fn plain(p: &ConvPlan, phase: &Phase) -> Option<(i64, i64)> {
+fn even(p: &ConvPlan, phase: &Phase) -> Option<(i64, i64)> {
     let inside = phase.axes.iter().all(|a| a.taps == 1 && a.inside(0) == (0, a.outs));
     if !inside || p.input.dtype != DType::F32 {
         return None;
@@ -140,8 +185,10 @@ pub unsafe fn run(c: &Product, p: &ConvPlan, code: &Code, run: &RunCx<'_>) {
         let (block, task) = (task % blocks.rows, task / blocks.rows);
         let (image, task) = (task % p.batch, task / p.batch);
         let (part, group) = (task % blocks.cols, task / blocks.cols);
-        let first = block * blocks.points;
-        let points = first..phase.points().min(first + blocks.points);
+        let cuts = blocks.line.div_ceil(blocks.points);
+        let line = block / cuts * blocks.line;
+        let first = line + block % cuts * blocks.points;
+        let points = first..(line + blocks.line).min(first + blocks.points);
         let wide = out_group.div_ceil(blocks.cols).next_multiple_of(nr);
         let cols = (part * wide).min(out_group)..((part + 1) * wide).min(out_group);
         if cols.is_empty() {
@@ -158,7 +205,7 @@ pub unsafe fn run(c: &Product, p: &ConvPlan, code: &Code, run: &RunCx<'_>) {
             m: points.len(),
             n: cols.len(),
             k,
-            a: Strided { data: std::ptr::null(), row: k as isize, col: 1 },
+            a: Strided { data: std::ptr::null(), row: 0, col: 1 }.into(),
             b: BOperand::Packed(panels.slab(group).wrapping_add(cols.start * k)),
             c: std::ptr::null_mut(),
             c_row: 0,
@@ -167,41 +214,74 @@ pub unsafe fn run(c: &Product, p: &ConvPlan, code: &Code, run: &RunCx<'_>) {
             epilogue: gemm::Epilogue::default(),
         };
         match p.finish.direct() {
-            Some(d) => d.set(&mut args, &run.bufs, &[p.batch], image, (first, col)),
+            Some(d) => {
+                let (first, step) = (output_point(phase, &p.out_spatial, first), output_step(phase));
+                d.set(&mut args, &run.bufs, &[p.batch], image, (first, col), step);
+            }
             None => args.epilogue.hook = hook.as_ref().map(|h| h as _),
         }
-        let gathered = if blocks.plain.is_some() { 0 } else { (points.len() * k).next_multiple_of(16) };
-        if c.columns {
-            (args.a.row, args.a.col) = (1, points.len() as isize);
-        }
-        let len = gathered + args.scratch_len(run.isa);
+        // Pointers to segments and a segment of zeros, or what is gathered.
+        const POINTER: usize = size_of::<*const f32>() / size_of::<f32>();
+        let pointers = points.len() * phase.taps();
+        let image = Image::of(phase, in_group, points.clone());
+        let own = match blocks.reading {
+            Reading::Even { .. } => 0,
+            Reading::Segments => {
+                args.a = AOperand::Segments { starts: &[], width: in_group };
+                (pointers * POINTER + in_group).next_multiple_of(16)
+            }
+            Reading::Image => {
+                args.a = AOperand::Segments { starts: &[], width: image.width };
+                (points.len() * image.lines * POINTER + image.len()).next_multiple_of(16)
+            }
+            Reading::Rows | Reading::Columns => (points.len() * k).next_multiple_of(16),
+        };
+        let len = own + args.scratch_len(run.isa);
         scratch::with(len * size_of::<f32>(), |memory| {
             // SAFETY: the memory has room for `len` elements and is aligned to a cache line; walks were checked at bind;
             // tasks write disjoint points and channels.
             unsafe {
                 let memory = std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast::<f32>(), len);
-                let (dense, memory) = memory.split_at_mut(gathered);
-                match blocks.plain {
-                    Some((step, start)) => {
-                        let at = offset + start + first as i64 * step;
+                let (own, memory) = memory.split_at_mut(own);
+                let source = Source {
+                    phase,
+                    dtype: p.input.dtype,
+                    base: base.get(),
+                    offset,
+                    channels: in_group,
+                    channel: p.input.strides[1],
+                };
+                match blocks.reading {
+                    Reading::Even { step, first } => {
+                        let at = offset + first + points.start as i64 * step;
                         let data = base.get().cast::<f32>().cast_const().wrapping_offset(at as isize);
-                        args.a = Strided { data, row: step as isize, col: p.input.strides[1] as isize };
+                        let (row, col) = (step as isize, p.input.strides[1] as isize);
+                        args.a = Strided { data, row, col }.into();
                     }
-                    None => {
-                        let source = Source {
-                            phase,
-                            dtype: p.input.dtype,
-                            base: base.get(),
-                            offset,
-                            channels: in_group,
-                            channel: p.input.strides[1],
-                        };
-                        if c.columns {
-                            source.columns(points.clone(), dense.as_mut_ptr());
-                        } else {
-                            source.rows(points.clone(), dense.as_mut_ptr());
-                        }
-                        args.a.data = dense.as_ptr();
+                    Reading::Segments => {
+                        let (starts, zeros) = own.split_at_mut(pointers * POINTER);
+                        zeros.fill(0.0);
+                        let starts = starts.as_mut_ptr().cast::<*const f32>();
+                        source.starts(points.clone(), zeros.as_ptr(), starts);
+                        let starts = std::slice::from_raw_parts(starts, pointers);
+                        args.a = AOperand::Segments { starts, width: in_group };
+                    }
+                    Reading::Image => {
+                        let pointers = points.len() * image.lines;
+                        let (starts, copy) = own.split_at_mut(pointers * POINTER);
+                        let starts = starts.as_mut_ptr().cast::<*const f32>();
+                        image.fill(&source, copy.as_mut_ptr());
+                        image.starts(phase, points.clone(), copy.as_ptr(), starts);
+                        let starts = std::slice::from_raw_parts(starts, pointers);
+                        args.a = AOperand::Segments { starts, width: image.width };
+                    }
+                    Reading::Rows => {
+                        source.rows(points.clone(), own.as_mut_ptr());
+                        args.a = Strided { data: own.as_ptr(), row: k as isize, col: 1 }.into();
+                    }
+                    Reading::Columns => {
+                        source.columns(points.clone(), own.as_mut_ptr());
+                        args.a = Strided { data: own.as_ptr(), row: 1, col: points.len() as isize }.into();
                     }
                 }
                 gemm::gemm(run.isa, &args, memory);
@@ -214,6 +294,11 @@ pub unsafe fn run(c: &Product, p: &ConvPlan, code: &Code, run: &RunCx<'_>) {
             run.region.parallel_for(each.iter().sum(), &|index| work(panels, index));
         });
     }
+}
+
+/// Output points from one point of a phase to the next along the last axis.
+fn output_step(phase: &Phase) -> usize {
+    phase.axes.last().map_or(1, |a| a.step)
 }
 
 /// The number among all output points of a phase's point.

@@ -74,7 +74,7 @@ impl Direct {
         (self.write.row, self.write.col)
     }
 
-    /// The result's matrix and the menu at point `i` of the loops, from a row and column on.
+    /// The result's matrix and the menu, which points into `self`, at point `i` of the loops, from a row and column on.
     pub fn at(
         &self,
         bufs: &Buffers<'_>,
@@ -84,19 +84,21 @@ impl Direct {
         col: usize,
     ) -> (Strided, gemm::Epilogue<'static>) {
         let place = |m: &Matrix| m.at(bufs, outer, i, row, col);
+        let shift = self.menu.shift.as_ref().map(|x| Strided { data: x, row: 0, col: 0 });
         let menu = gemm::Epilogue {
             scale: self.menu.scale,
-            bias: self.bias.as_ref().map(place),
+            bias: shift.or(self.bias.as_ref().map(place)),
             residual: self.residual.as_ref().map(place),
             residual_last: self.menu.residual_last,
             activation: self.menu.activation,
+            affine: self.menu.affine,
             in_place: self.in_place,
             hook: None,
         };
         (place(&self.write), menu)
     }
 
-    /// Makes a product write its result.
+    /// Makes a product write its result, every `step`th row from `row` on.
     pub fn set(
         &self,
         args: &mut GemmArgs<'_>,
@@ -104,9 +106,13 @@ impl Direct {
         outer: &[usize],
         i: usize,
         (row, col): (usize, usize),
+        step: usize,
     ) {
-        let (c, menu) = self.at(bufs, outer, i, row, col);
-        (args.c, args.c_row, args.c_col) = (c.data.cast_mut(), c.row, c.col);
+        let (c, mut menu) = self.at(bufs, outer, i, row, col);
+        for m in menu.bias.iter_mut().chain(&mut menu.residual) {
+            m.row *= step as isize;
+        }
+        (args.c, args.c_row, args.c_col) = (c.data.cast_mut(), c.row * step as isize, c.col);
         args.epilogue = menu;
     }
 }

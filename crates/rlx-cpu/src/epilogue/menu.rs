@@ -1,10 +1,10 @@
-//! Recognises epilogues that an f32 product can apply to its register tiles: scale, bias, residual, activation, in this
-//! order, or the residual after the activation.
+//! Recognises epilogues that an f32 product can apply to its register tiles: scale, bias, residual, activation, factor
+//! and summand, in this order, or the residual after all that.
 //!
 //! Each instruction of the program must be one step of that chain, since the menu rounds after each step as the tile
 //! machine does: both give the same bits.
 
-use crate::gemm::Activation;
+use crate::gemm::{Activation, Affine};
 use rlx_compile::lir::{Epilogue, Literal, ScalarOp};
 use rlx_ir::DType;
 use rlx_ir::ops::Elementwise;
@@ -17,12 +17,16 @@ pub struct Menu {
     pub scale: Option<f32>,
     /// The read that is added first.
     pub bias: Option<u32>,
+    /// A number that is added instead.
+    pub shift: Option<f32>,
     /// The read that is added second.
     pub residual: Option<u32>,
     /// It is added after the activation.
     pub residual_last: bool,
     /// The activation.
     pub activation: Activation,
+    /// What follows it.
+    pub affine: Affine,
 }
 
 impl Menu {
@@ -60,13 +64,29 @@ impl Menu {
             };
             let other = if inst.args.first() == Some(&from) { 1 } else { 0 };
             match op {
+                Elementwise::Binary(Binary::Mul) if menu == Menu::default() && !activated => {
+                    menu.scale = Some(number(other)?);
+                }
                 Elementwise::Binary(Binary::Mul) => {
-                    let first = menu == Menu::default() && !activated;
-                    menu.scale = Some(number(other).filter(|_| first)?);
+                    let first = menu.affine == Affine::default() && !menu.residual_last;
+                    menu.affine.mul = Some(number(other).filter(|_| first)?);
+                    activated = true;
+                }
+                Elementwise::Binary(Binary::Add) if activated && number(other).is_some() => {
+                    if menu.affine.add.is_some() || menu.residual_last {
+                        return None;
+                    }
+                    menu.affine.add = number(other);
+                }
+                Elementwise::Binary(Binary::Add) if number(other).is_some() => {
+                    if menu.bias.is_some() || menu.shift.is_some() || menu.residual.is_some() {
+                        return None;
+                    }
+                    menu.shift = number(other);
                 }
                 Elementwise::Binary(Binary::Add) => {
                     let Some(ScalarOp::Read(read)) = leaf(other) else { return None };
-                    if !activated && menu.bias.is_none() {
+                    if !activated && menu.bias.is_none() && menu.shift.is_none() {
                         menu.bias = Some(read);
                     } else if menu.residual.is_none() {
                         menu.residual = Some(read);

@@ -2,18 +2,18 @@
 //!
 //! ```text
 //! for columns (all, or as many as packed B may take of scratch)     pack B, if it is not
-//!   for rows (as many as stay in the second cache)                  pack A over all of K
+//!   for rows (as many as stay in the second cache)                  pack A over all of K, if that pays
 //!     for columns (as many as let a block of C stay there too)
 //!       for blocks of K
 //!         for panels, for row tiles                                 register tile; the last block of K: the menu
 //!       the epilogue's hook
 //! ```
 
-use super::epilogue::{ApplyMenu, Lines, OutputBlock};
-use super::microkernel::{self, Tile, panels_at_once};
+use super::epilogue::{Activate, Activation, ApplyMenu, Finish, Lines, OutputBlock};
+use super::microkernel::{self, Left, NARROW_ROWS, Rows, Tile, panels_at_once};
 use super::pack::{PackPanels, PackTiles, panel_width, row_tile};
 use super::stream::{SUMS, Stream};
-use super::{BOperand, GemmArgs, Strided, k_block};
+use super::{AOperand, BOperand, GemmArgs, Strided, k_block};
 use crate::simd::{Isa, Kernel, MAX_TILE_VECTORS, MAX_W, Simd};
 use std::ops::Range;
 
@@ -27,6 +27,8 @@ const B_LIMIT: usize = 1 << 18;
 const COLS: usize = 384;
 /// Up to so many rows, a B with unit column stride is read where it is: packing would cost more than it saves.
 const DIRECT_ROWS: usize = 4;
+/// Up to so many columns, or rows, rows of A are read where they are: a packed copy would be read too seldom.
+const UNPACKED: (usize, usize) = (256, 24);
 /// The alignment of packed operands, in elements.
 const ALIGN: usize = 16;
 
@@ -55,7 +57,7 @@ impl Plan {
         Plan {
             rows,
             b_cols,
-            a_len: (rows * args.k).next_multiple_of(ALIGN),
+            a_len: if reads_a(args, m, n) { 0 } else { (rows * args.k).next_multiple_of(ALIGN) },
             b_len: (b_cols * args.k).next_multiple_of(ALIGN),
             c_len: if in_scratch(args) { (rows * block_cols).next_multiple_of(ALIGN) } else { 0 },
         }
@@ -70,6 +72,14 @@ fn in_scratch(args: &GemmArgs<'_>) -> bool {
     args.c.is_null() || (args.epilogue.in_place && args.k > k_block(args.k).max(1))
 }
 
+/// Whether a block of C reads A where it is.
+fn reads_a(args: &GemmArgs<'_>, m: usize, n: usize) -> bool {
+    match args.a {
+        AOperand::Segments { .. } => true,
+        AOperand::Strided(a) => a.col == 1 && (n <= UNPACKED.0 || m <= UNPACKED.1),
+    }
+}
+
 /// See [`GemmArgs::scratch_len`]: enough for the whole of C and for any part of it.
 pub(super) fn scratch_len(isa: Isa, args: &GemmArgs<'_>) -> usize {
     let nr = panel_width(isa);
@@ -78,7 +88,8 @@ pub(super) fn scratch_len(isa: Isa, args: &GemmArgs<'_>) -> usize {
     let rows = (ROWS.min(A_LIMIT / k).max(1) + 6).min(args.m);
     let whole = Plan::new(nr, args, args.m, args.n);
     let c_len = if in_scratch(args) { rows * COLS.next_multiple_of(nr).min(args.n) } else { 0 };
-    (rows * args.k).next_multiple_of(ALIGN) + whole.b_len + c_len.next_multiple_of(ALIGN) + ALIGN
+    let a_len = if matches!(args.a, AOperand::Segments { .. }) { 0 } else { rows * args.k };
+    a_len.next_multiple_of(ALIGN) + whole.b_len + c_len.next_multiple_of(ALIGN) + ALIGN
 }
 
 /// The scratch that one block of C uses.
@@ -127,14 +138,54 @@ impl<'a> Block<'a> {
     }
 }
 
+/// Rows of A from some row on.
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    Packed(*const f32),
+    InPlace(Strided),
+    Segments { starts: &'a [*const f32], width: usize },
+}
+
+impl Source<'_> {
+    /// The rows of a tile at `k0`, `starts` being room for where rows begin.
+    #[inline(always)]
+    fn tile(&self, rows: &Range<usize>, k0: usize, k: usize, starts: &mut [*const f32; MAX_TILE_ROWS]) -> Left {
+        match *self {
+            Source::Packed(a) => Left::Packed(a.wrapping_add(rows.start * k + k0 * rows.len())),
+            Source::InPlace(a) => {
+                for (start, r) in starts.iter_mut().zip(rows.clone()) {
+                    *start = a.at(r, 0);
+                }
+                Left::Rows(Rows { starts: starts.as_ptr(), row_step: 1, skip: k0, width: k })
+            }
+            Source::Segments { starts, width } => {
+                let segments = k / width.max(1);
+                let first = rows.start * segments + k0 / width.max(1);
+                let starts = starts.as_ptr().wrapping_add(first);
+                Left::Rows(Rows { starts, row_step: segments, skip: k0 % width.max(1), width })
+            }
+        }
+    }
+
+    /// The same from row `r` on.
+    fn from_row(self, r: usize, k: usize) -> Self {
+        match self {
+            Source::Packed(a) => Source::Packed(a.wrapping_add(r * k)),
+            Source::InPlace(a) => Source::InPlace(Strided { data: a.at(r, 0), ..a }),
+            Source::Segments { starts, width } => {
+                let starts = starts.get(r * (k / width.max(1))..).unwrap_or(&[]);
+                Source::Segments { starts, width }
+            }
+        }
+    }
+}
+
 /// Panels of B from some column on.
 #[derive(Clone, Copy)]
 struct Panels {
     data: *const f32,
-    /// From one k-step to the next.
-    step: isize,
     /// From one panel to the next.
-    panel: isize,
+    panel: usize,
 }
 
 /// Where a block of C is written: C itself or scratch.
@@ -155,9 +206,9 @@ impl Kernel for Block<'_> {
         if self.rows.is_empty() || self.cols.is_empty() {
             return;
         }
-        if let Some(b) = self.direct_b() {
+        if let Some((a, b)) = self.direct_b() {
             // SAFETY: `direct_b` looked at the strides.
-            unsafe { self.direct(s, b) };
+            unsafe { self.direct(s, a, b) };
             return;
         }
         let b_cols = if self.plan.b_cols == 0 { self.cols.len() } else { self.plan.b_cols };
@@ -168,15 +219,20 @@ impl Kernel for Block<'_> {
             let panels = unsafe { self.b_panels(s, cols.clone()) };
             for row in self.rows.clone().step_by(self.plan.rows) {
                 let rows = row..self.rows.end.min(row + self.plan.rows);
-                let a = if rows.len() == 1 && args.a.col == 1 {
-                    args.a.at(row, 0)
-                } else {
-                    if packed_rows != Some(row) {
-                        let from = Strided { data: args.a.at(row, 0), ..args.a };
-                        s.vectorize(PackTiles { src: from, rows: rows.len(), k: args.k, dst: self.a });
-                        packed_rows = Some(row);
+                let a = match args.a {
+                    AOperand::Segments { starts, width } => Source::Segments { starts, width }.from_row(row, args.k),
+                    AOperand::Strided(a) if self.plan.a_len == 0 => {
+                        let a = Strided { data: a.at(row, 0), ..a };
+                        if rows.len() == 1 { Source::Packed(a.data) } else { Source::InPlace(a) }
                     }
-                    self.a.cast_const()
+                    AOperand::Strided(a) => {
+                        if packed_rows != Some(row) {
+                            let src = Strided { data: a.at(row, 0), ..a };
+                            s.vectorize(PackTiles { src, rows: rows.len(), k: args.k, dst: self.a });
+                            packed_rows = Some(row);
+                        }
+                        Source::Packed(self.a)
+                    }
                 };
                 let step = COLS.next_multiple_of(nr);
                 for c0 in cols.clone().step_by(step) {
@@ -197,7 +253,7 @@ impl Block<'_> {
     unsafe fn b_panels<S: Simd>(&self, s: S, cols: Range<usize>) -> Panels {
         let k = self.args.k;
         let nr = S::W * S::TILE_VECTORS;
-        let packed = Panels { data: self.b, step: nr as isize, panel: (k * nr) as isize };
+        let packed = Panels { data: self.b, panel: k * nr };
         match self.args.b {
             BOperand::Packed(data) => Panels { data: data.wrapping_add(cols.start * k), ..packed },
             BOperand::Strided(b) => {
@@ -208,11 +264,13 @@ impl Block<'_> {
         }
     }
 
-    /// B, where it is better read in place than packed.
-    fn direct_b(&self) -> Option<Strided> {
-        match self.args.b {
-            BOperand::Strided(b) if b.col == 1 && self.rows.len() <= DIRECT_ROWS && self.args.c_col == 1 => {
-                (!self.args.epilogue.in_place).then_some(b)
+    /// A and B, where B is better read in place than packed.
+    fn direct_b(&self) -> Option<(Strided, Strided)> {
+        match (self.args.a, self.args.b) {
+            (AOperand::Strided(a), BOperand::Strided(b))
+                if b.col == 1 && self.rows.len() <= DIRECT_ROWS && self.args.c_col == 1 =>
+            {
+                (!self.args.epilogue.in_place).then_some((a, b))
             }
             _ => None,
         }
@@ -221,9 +279,9 @@ impl Block<'_> {
     /// All of this block of C, reading B in place.
     ///
     /// # Safety
-    /// `b` is B with unit column stride, and so is C's.
+    /// `a` and `b` are A and B, B with unit column stride, and so is C's.
     #[inline(always)]
-    unsafe fn direct<S: Simd>(&mut self, s: S, b: Strided) {
+    unsafe fn direct<S: Simd>(&mut self, s: S, a: Strided, b: Strided) {
         let args = self.args;
         let rows = self.rows.clone();
         // What fits the buffer of sums, and the scratch block where C is one.
@@ -239,7 +297,7 @@ impl Block<'_> {
                     rows: rows.len(),
                     cols: cols.len(),
                     k,
-                    a: Strided { data: args.a.at(rows.start, k0), ..args.a },
+                    a: Strided { data: a.at(rows.start, k0), ..a },
                     b: b.at(k0, cols.start),
                     b_row: b.row,
                     c: out.data,
@@ -293,12 +351,12 @@ impl Block<'_> {
     /// One part of C over all of K, with its epilogue.
     ///
     /// # Safety
-    /// `a` holds the packed `rows`; `panels` starts at column `first` and covers `cols`; all lies within C.
+    /// `a` holds `rows`; `panels` starts at column `first` and covers `cols`; all lies within C.
     #[inline(always)]
     unsafe fn part<S: Simd>(
         &mut self,
         s: S,
-        a: *const f32,
+        a: Source<'_>,
         panels: Panels,
         first: usize,
         rows: Range<usize>,
@@ -307,98 +365,124 @@ impl Block<'_> {
         let args = self.args;
         let nr = S::W * S::TILE_VECTORS;
         let out = self.out(rows.start, cols.start, cols.len());
-        let whole_end = cols.start + cols.len() / nr * nr;
+        // Sums of the blocks of K before, apart from C where the menu still reads it.
+        let sums = if args.epilogue.in_place && in_scratch(args) {
+            Out { data: self.c, row: cols.len() as isize, col: 1 }
+        } else {
+            out
+        };
+        let epilogue = &args.epilogue;
+        let identity = epilogue.is_identity();
+        let short = epilogue.in_registers();
         let depth = k_block(args.k).max(1);
         let mut k0 = 0;
         loop {
             let k = (args.k - k0).min(depth);
             let last = k0 + k == args.k;
+            let before = match (k0, args.accumulate) {
+                (0, false) => None,
+                (0, true) => Some(out),
+                _ => Some(sums),
+            };
+            let to = if last { out } else { sums };
+            let menu = last && !identity;
             let mut c = cols.start;
             while c < cols.end {
                 let j = (c - first) / nr;
-                // Several panels at a time only where all row tiles are that small, and all these panels whole.
+                // Several panels at a time only where all row tiles are that small.
                 let at_once = panels_at_once(rows.len());
-                let group = if c + at_once * nr <= whole_end && out.col == 1 { at_once } else { 1 };
-                let b = panels.data.wrapping_offset(j as isize * panels.panel);
+                let group = if (cols.end - c).div_ceil(nr) >= at_once { at_once } else { 1 };
                 let width = (cols.end - c).min(group * nr);
-                for t in 0..rows.len().div_ceil(S::TILE_ROWS) {
-                    let tile_rows = row_tile(rows.len(), S::TILE_ROWS, t);
-                    let to = Out {
-                        data: out
-                            .data
-                            .wrapping_offset(tile_rows.start as isize * out.row + (c - cols.start) as isize * out.col),
-                        ..out
-                    };
-                    let tile = Tile {
+                let narrow = S::TILE_VECTORS > 1 && group == 1 && width <= S::W;
+                let wide = if narrow { S::W } else { group * nr };
+                let b = panels.data.wrapping_add(j * panels.panel + k0 * nr);
+                let tiles = Tiles::new::<S>(rows.len(), narrow && !matches!(a, Source::Packed(_)));
+                // The panels read next, or those of the next block of K; each tile asks for its share.
+                let next = if c + group * nr < cols.end {
+                    b.wrapping_add(group * panels.panel)
+                } else {
+                    panels.data.wrapping_add((cols.start - first) / nr * panels.panel + (k0 + k) * nr)
+                };
+                let share = nr.div_ceil(tiles.count);
+                for t in 0..tiles.count {
+                    let tile_rows = tiles.rows::<S>(t);
+                    let mut starts = [std::ptr::null(); MAX_TILE_ROWS];
+                    let (r0, c0) = (rows.start + tile_rows.start, c);
+                    let here = |m: Out| m.part(tile_rows.start, c - cols.start);
+                    let (to, before) = (here(to), before.map(here));
+                    let mut tile = Tile {
                         k,
-                        a: a.wrapping_add(tile_rows.start * args.k + k0 * tile_rows.len()),
-                        b: b.wrapping_offset(k0 as isize * panels.step),
-                        b_step: panels.step,
+                        a: a.tile(&tile_rows, k0, args.k, &mut starts),
+                        b,
                         b_panel: panels.panel,
-                        c: to.data,
-                        c_row: to.row,
-                        add: k0 > 0 || args.accumulate,
+                        ahead: (next.wrapping_add(t * k * share), share),
+                        before: before.map_or(Lines::NONE, Out::lines),
+                        c: to.lines(),
+                        width,
+                        finish: Finish::NONE,
                     };
-                    let menu = last && !args.epilogue.is_identity();
-                    let here = Lines { data: to.data, row: to.row };
-                    let apply = ApplyMenu {
-                        epilogue: &args.epilogue,
-                        row: rows.start + tile_rows.start,
-                        col: c,
-                        rows: tile_rows.len(),
-                        cols: width,
-                        from: here,
-                        to: here,
-                    };
-                    // Sums of the blocks of K before, and this one's where the menu still reads C.
-                    let sums = Out {
-                        data: self.c.wrapping_add(tile_rows.start * cols.len() + (c - cols.start)),
-                        row: cols.len() as isize,
-                        col: 1,
-                    };
-                    let kept = args.epilogue.in_place && !last;
-                    if let (true, Some(residual)) = (menu, &args.epilogue.residual) {
+                    if let (true, Some(residual)) = (menu, &epilogue.residual) {
                         // It is far away and would be waited for after the product.
                         for r in 0..tile_rows.len() {
-                            let row = rows.start + tile_rows.start + r;
                             for line in (0..width).step_by(16) {
-                                s.prefetch(residual.at(row, c + line));
+                                s.prefetch(residual.at(r0 + r, c0 + line));
                             }
                         }
                     }
-                    // SAFETY: the tile lies within the packed operands and C; an edge goes through a buffer.
+                    let plain = to.col == 1 && before.is_none_or(|b| b.col == 1);
+                    // SAFETY: the tile lies within the operands and C; what is not plain goes through a buffer, which
+                    // holds the largest tile of any level.
                     unsafe {
-                        if to.col == 1 && width == group * nr && !args.epilogue.in_place {
-                            microkernel::run(s, tile_rows.len(), group, tile);
-                            if menu {
-                                s.vectorize(apply);
+                        match short {
+                            _ if plain && !menu => microkernel::run(s, tile_rows.len(), group, narrow, &tile),
+                            Some((short, long)) if plain => {
+                                tile.finish = epilogue.finish(short, r0, c0);
+                                if long == Activation::None {
+                                    microkernel::run(s, tile_rows.len(), group, narrow, &tile);
+                                    continue;
+                                }
+                                let mut buffer = Buffer::uninit();
+                                let dense = buffer.as_mut_ptr();
+                                tile.c = Lines { data: dense, row: width as isize };
+                                microkernel::run(s, tile_rows.len(), group, narrow, &tile);
+                                s.vectorize(Activate {
+                                    activation: long,
+                                    affine: epilogue.affine,
+                                    tile: dense,
+                                    rows: tile_rows.len(),
+                                    cols: width,
+                                    to: to.lines(),
+                                });
                             }
-                        } else if width == group * nr && kept {
-                            let tile = Tile { c: sums.data, c_row: sums.row, ..tile };
-                            microkernel::run(s, tile_rows.len(), group, tile);
-                        } else {
-                            let mut buffer = [0.0f32; MAX_TILE_ROWS * MAX_TILE_VECTORS * MAX_W];
-                            let data = buffer.as_mut_ptr();
-                            let wide = group * nr;
-                            let edge = Tile { c: data, c_row: wide as isize, add: false, ..tile };
-                            microkernel::run(s, tile_rows.len(), group, edge);
-                            let (before, after) = match (args.epilogue.in_place, last) {
-                                (false, _) => (to, to),
-                                (true, false) => (sums, sums),
-                                (true, true) => (sums, to),
-                            };
-                            if tile.add {
-                                each(tile_rows.len(), width, |r, j| *data.add(r * wide + j) += *before.at(r, j));
+                            _ => {
+                                let mut buffer = Buffer::uninit();
+                                let lines = Lines { data: buffer.as_mut_ptr(), row: wide as isize };
+                                tile.c = lines;
+                                if !plain {
+                                    tile.before = Lines::NONE;
+                                }
+                                microkernel::run(s, tile_rows.len(), group, narrow, &tile);
+                                let cell = |r: usize, j: usize| lines.data.wrapping_add(r * wide + j);
+                                if let (false, Some(before)) = (plain, before) {
+                                    each(tile_rows.len(), width, |r, j| *cell(r, j) += *before.at(r, j));
+                                }
+                                let apply = ApplyMenu {
+                                    epilogue,
+                                    row: r0,
+                                    col: c0,
+                                    rows: tile_rows.len(),
+                                    cols: width,
+                                    from: lines,
+                                    to: if to.col == 1 { to.lines() } else { lines },
+                                };
+                                // Without steps it copies.
+                                if menu || to.col == 1 {
+                                    s.vectorize(apply);
+                                }
+                                if to.col != 1 {
+                                    each(tile_rows.len(), width, |r, j| *to.at(r, j) = *cell(r, j));
+                                }
                             }
-                            let from = Lines { data, row: wide as isize };
-                            if menu && after.col == 1 {
-                                s.vectorize(ApplyMenu { from, ..apply });
-                                continue;
-                            }
-                            if menu {
-                                s.vectorize(ApplyMenu { from, to: from, ..apply });
-                            }
-                            each(tile_rows.len(), width, |r, j| *after.at(r, j) = *data.add(r * wide + j));
                         }
                     }
                 }
@@ -413,13 +497,69 @@ impl Block<'_> {
     }
 }
 
+/// How rows are cut into tiles.
+struct Tiles {
+    rows: usize,
+    /// Tiles of [`NARROW_ROWS`] rows, the first ones.
+    tall: usize,
+    count: usize,
+}
+
+impl Tiles {
+    #[inline(always)]
+    fn new<S: Simd>(rows: usize, narrow: bool) -> Tiles {
+        let tall = if narrow && S::TILE_ROWS < NARROW_ROWS { rows / NARROW_ROWS } else { 0 };
+        Tiles { rows, tall, count: tall + (rows - tall * NARROW_ROWS).div_ceil(S::TILE_ROWS) }
+    }
+
+    #[inline(always)]
+    fn rows<S: Simd>(&self, t: usize) -> Range<usize> {
+        if t < self.tall {
+            return t * NARROW_ROWS..(t + 1) * NARROW_ROWS;
+        }
+        let before = self.tall * NARROW_ROWS;
+        let rest = row_tile(self.rows - before, S::TILE_ROWS, t - self.tall);
+        before + rest.start..before + rest.end
+    }
+}
+
 /// The greatest height of any level's register tile.
 const MAX_TILE_ROWS: usize = 14;
+/// Elements of the largest register tile.
+const MAX_TILE: usize = MAX_TILE_ROWS * MAX_TILE_VECTORS * MAX_W;
+
+/// Room for a register tile.
+#[repr(align(64))]
+struct Buffer(std::mem::MaybeUninit<[f32; MAX_TILE]>);
+
+impl Buffer {
+    #[inline(always)]
+    fn uninit() -> Self {
+        Buffer(std::mem::MaybeUninit::uninit())
+    }
+
+    #[inline(always)]
+    fn as_mut_ptr(&mut self) -> *mut f32 {
+        self.0.as_mut_ptr().cast()
+    }
+}
 
 impl Out {
     #[inline(always)]
     fn at(&self, r: usize, c: usize) -> *mut f32 {
         self.data.wrapping_offset(r as isize * self.row + c as isize * self.col)
+    }
+
+    /// The same from a row and column on.
+    #[inline(always)]
+    fn part(self, r: usize, c: usize) -> Out {
+        Out { data: self.at(r, c), ..self }
+    }
+
+    /// Its rows; where columns do not lie side by side they are not to be used.
+    #[inline(always)]
+    fn lines(self) -> Lines {
+        Lines { data: self.data, row: self.row }
     }
 }
 

@@ -1,54 +1,106 @@
-//! The register tile: R rows by P panels of C, over one block of K.
+//! The register tile: R rows by P panels of C, over one block of K, finished on its way to memory.
 
+use super::epilogue::{Finish, Lines};
 use crate::simd::{Kernel, MAX_TILE_VECTORS, Simd};
 
 /// How many k-steps ahead panels of B are asked for.
 const PREFETCH_STEPS: usize = 12;
+/// Rows of a narrow tile: as many sums as two vectors a row of half as many rows have.
+pub(super) const NARROW_ROWS: usize = 12;
+
+/// Where the rows of A are.
+#[derive(Clone, Copy)]
+pub(super) enum Left {
+    /// A tile of packed A: R values a k-step.
+    Packed(*const f32),
+    /// Where they lie, in segments.
+    Rows(Rows),
+}
+
+/// Rows in segments of unit stride: segment `i` of row `r` begins at `starts[r · row_step + i]`.
+#[derive(Clone, Copy)]
+pub(super) struct Rows {
+    /// The first row's first segment of this block of K.
+    pub starts: *const *const f32,
+    /// From one row to the next.
+    pub row_step: usize,
+    /// Elements of the first segment that belong to blocks before.
+    pub skip: usize,
+    /// Elements of a segment.
+    pub width: usize,
+}
 
 /// Where a tile reads and writes.
 #[derive(Clone, Copy)]
 pub(super) struct Tile {
     /// Depth of the block.
     pub k: usize,
-    /// A tile of packed A: R values a k-step.
-    pub a: *const f32,
+    /// Its rows.
+    pub a: Left,
     /// The first panel of B at this block of K.
     pub b: *const f32,
-    /// Elements from one k-step of B to the next.
-    pub b_step: isize,
     /// Elements from one panel of B to the next.
-    pub b_panel: isize,
-    /// The tile of C: whole panels wide, unit column stride.
-    pub c: *mut f32,
-    /// Elements from one row of C to the next.
-    pub c_row: isize,
-    /// Add to C instead of writing it.
-    pub add: bool,
+    pub b_panel: usize,
+    /// What is added to the product first: the sums of blocks before. Null: nothing.
+    pub before: Lines,
+    /// Where the tile is written.
+    pub c: Lines,
+    /// What of B is read after this panel, asked for while the tile runs: an address, and elements from one k-step to
+    /// the next.
+    pub ahead: (*const f32, usize),
+    /// Columns of the tile; what panels hold beyond is dropped.
+    pub width: usize,
+    /// What happens on the way.
+    pub finish: Finish,
 }
 
-/// Runs the tile of `rows` by `panels`: `rows` ≤ the level's tile height, and `panels` from [`panels_at_once`].
+/// Runs the tile of `rows` by `panels`: `rows` ≤ the level's tile height, and `panels` from [`panels_at_once`]. A narrow
+/// tile is at most one vector wide, and may have [`NARROW_ROWS`] rows.
 ///
 /// # Safety
-/// All that [`Tile`] names is valid: `rows · k` elements of A; of B and C whole panels.
+/// All that [`Tile`] names is valid: `k` elements of each row of A; whole panels of B; `width` columns of the rest.
 #[inline(always)]
-pub(super) unsafe fn run<S: Simd>(s: S, rows: usize, panels: usize, tile: Tile) {
+pub(super) unsafe fn run<S: Simd>(s: S, rows: usize, panels: usize, narrow: bool, tile: &Tile) {
+    match (tile.a, narrow) {
+        (Left::Packed(_), false) => wide::<S, true>(s, rows, panels, tile),
+        (Left::Rows(_), false) => wide::<S, false>(s, rows, panels, tile),
+        (Left::Packed(_), true) => one::<S, true, true>(s, rows, tile),
+        (Left::Rows(_), true) if rows == NARROW_ROWS && S::TILE_ROWS < NARROW_ROWS => {
+            s.vectorize(Fixed::<NARROW_ROWS, 1, false, true>(tile));
+        }
+        (Left::Rows(_), true) => one::<S, false, true>(s, rows, tile),
+    }
+}
+
+#[inline(always)]
+fn wide<S: Simd, const PACKED: bool>(s: S, rows: usize, panels: usize, tile: &Tile) {
+    match (rows, panels) {
+        (1, 4) => s.vectorize(Fixed::<1, 4, PACKED, false>(tile)),
+        (2, 2) => s.vectorize(Fixed::<2, 2, PACKED, false>(tile)),
+        (3, 2) => s.vectorize(Fixed::<3, 2, PACKED, false>(tile)),
+        _ => one::<S, PACKED, false>(s, rows, tile),
+    }
+}
+
+#[inline(always)]
+fn one<S: Simd, const PACKED: bool, const NARROW: bool>(s: S, rows: usize, tile: &Tile) {
     macro_rules! tiles {
         ($($rows:literal),*) => {
             match rows {
-                $($rows => s.vectorize(Fixed::<$rows, 1>(tile)),)*
+                $($rows => s.vectorize(Fixed::<$rows, 1, PACKED, NARROW>(tile)),)*
                 _ => debug_assert!(false, "no register tile of {rows} rows"),
             }
         };
     }
-    match (rows, panels) {
-        (1, 4) => s.vectorize(Fixed::<1, 4>(tile)),
-        (2, 2) => s.vectorize(Fixed::<2, 2>(tile)),
-        (3, 2) => s.vectorize(Fixed::<3, 2>(tile)),
-        // The conditions are constants: a level only gets the tiles it can hold.
-        _ if S::TILE_ROWS == 4 => tiles!(1, 2, 3, 4),
-        _ if S::TILE_ROWS == 6 => tiles!(1, 2, 3, 4, 5, 6),
-        _ if S::TILE_ROWS == 8 => tiles!(1, 2, 3, 4, 5, 6, 7, 8),
-        _ => tiles!(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14),
+    // The conditions are constants: a level only gets the tiles it can hold.
+    if S::TILE_ROWS == 4 {
+        tiles!(1, 2, 3, 4)
+    } else if S::TILE_ROWS == 6 {
+        tiles!(1, 2, 3, 4, 5, 6)
+    } else if S::TILE_ROWS == 8 {
+        tiles!(1, 2, 3, 4, 5, 6, 7, 8)
+    } else {
+        tiles!(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14)
     }
 }
 
@@ -63,58 +115,125 @@ pub(super) fn panels_at_once(rows: usize) -> usize {
     }
 }
 
-struct Fixed<const R: usize, const P: usize>(Tile);
+struct Fixed<'a, const R: usize, const P: usize, const PACKED: bool, const NARROW: bool>(&'a Tile);
 
-impl<const R: usize, const P: usize> Kernel for Fixed<R, P> {
+/// The sums of a tile. The arrays are as wide as any level needs; what a level leaves unused vanishes.
+type Sums<S, const R: usize, const P: usize> = [[[<S as Simd>::F; MAX_TILE_VECTORS]; P]; R];
+
+impl<const R: usize, const P: usize, const PACKED: bool, const NARROW: bool> Kernel
+    for Fixed<'_, R, P, PACKED, NARROW>
+{
     type Output = ();
 
     // Plain index loops: constant bounds, unrolled whole, so that the sums stay in registers.
     #[allow(clippy::needless_range_loop)]
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Tile { k, mut a, mut b, b_step, b_panel, c, c_row, add } = self.0;
-        let vectors = S::TILE_VECTORS;
-        let nr = vectors * S::W;
-        // The arrays are as wide as any level needs; what a level leaves unused vanishes.
-        let mut acc = [[[s.zero(); MAX_TILE_VECTORS]; P]; R];
+        let t = *self.0;
+        let nr = S::TILE_VECTORS * S::W;
+        let mut acc: Sums<S, R, P> = [[[s.zero(); MAX_TILE_VECTORS]; P]; R];
+        let mut b = t.b;
+        let (mut ahead, ahead_step) = t.ahead;
         // SAFETY: `run`'s caller answers for k steps of A and B and the tile of C. Prefetched addresses
         // need not be valid and are formed by wrapping arithmetic.
         unsafe {
             for r in 0..R {
-                let row = c.offset(r as isize * c_row);
+                let row = t.c.data.wrapping_offset(r as isize * t.c.row);
                 s.prefetch(row);
-                s.prefetch(row.wrapping_add(P * nr - 1));
+                s.prefetch(row.wrapping_add(t.width - 1));
             }
-            let ahead = b_step * PREFETCH_STEPS as isize;
-            for _ in 0..k {
-                for q in 0..P {
-                    let panel = b.wrapping_offset(q as isize * b_panel);
-                    s.prefetch(panel.wrapping_offset(ahead));
-                    if nr > 16 {
-                        s.prefetch(panel.wrapping_offset(ahead + 16));
-                    }
-                    let mut bv = [s.zero(); MAX_TILE_VECTORS];
-                    for v in 0..vectors {
-                        bv[v] = s.load(panel.wrapping_add(v * S::W));
-                    }
-                    for r in 0..R {
-                        let av = s.splat(*a.wrapping_add(r));
-                        for v in 0..vectors {
-                            acc[r][q][v] = s.mul_add(av, bv[v], acc[r][q][v]);
-                        }
+            match t.a {
+                Left::Packed(mut a) if PACKED => {
+                    for _ in 0..t.k {
+                        s.prefetch_far(ahead);
+                        ahead = ahead.wrapping_add(ahead_step);
+                        self.step(s, &mut acc, b, |r| *a.wrapping_add(r));
+                        a = a.wrapping_add(R);
+                        b = b.wrapping_add(nr);
                     }
                 }
-                a = a.wrapping_add(R);
-                b = b.wrapping_offset(b_step);
+                Left::Rows(rows) if !PACKED => {
+                    let (mut starts, mut skip, mut left) = (rows.starts, rows.skip, t.k);
+                    while left > 0 {
+                        let n = (rows.width - skip).min(left);
+                        let mut from = [std::ptr::null::<f32>(); R];
+                        for r in 0..R {
+                            from[r] = (*starts.add(r * rows.row_step)).wrapping_add(skip);
+                        }
+                        for i in 0..n {
+                            s.prefetch_far(ahead);
+                            ahead = ahead.wrapping_add(ahead_step);
+                            self.step(s, &mut acc, b, |r| *from[r].wrapping_add(i));
+                            b = b.wrapping_add(nr);
+                        }
+                        (left, skip) = (left - n, 0);
+                        starts = starts.wrapping_add(1);
+                    }
+                }
+                _ => {}
+            }
+            let wide = if NARROW { S::W } else { P * nr };
+            if t.width == wide {
+                self.store::<S, true>(s, &acc);
+            } else {
+                self.store::<S, false>(s, &acc);
+            }
+        }
+    }
+}
+
+impl<const R: usize, const P: usize, const PACKED: bool, const NARROW: bool> Fixed<'_, R, P, PACKED, NARROW> {
+    /// One k-step.
+    ///
+    /// # Safety
+    /// `b` is a k-step of the panels.
+    #[allow(clippy::needless_range_loop)]
+    #[inline(always)]
+    unsafe fn step<S: Simd>(&self, s: S, acc: &mut Sums<S, R, P>, b: *const f32, a: impl Fn(usize) -> f32) {
+        let nr = S::TILE_VECTORS * S::W;
+        let vectors = if NARROW { 1 } else { S::TILE_VECTORS };
+        for q in 0..P {
+            let panel = b.wrapping_add(q * self.0.b_panel);
+            s.prefetch(panel.wrapping_add(PREFETCH_STEPS * nr));
+            if nr > 16 && !NARROW {
+                s.prefetch(panel.wrapping_add(PREFETCH_STEPS * nr + 16));
+            }
+            let mut bv = [s.zero(); MAX_TILE_VECTORS];
+            for v in 0..vectors {
+                // SAFETY: panels are whole.
+                bv[v] = unsafe { s.load(panel.wrapping_add(v * S::W)) };
             }
             for r in 0..R {
-                for q in 0..P {
-                    for v in 0..vectors {
-                        let to = c.offset(r as isize * c_row).add(q * nr + v * S::W);
-                        let sum = if add { s.add(s.load(to), acc[r][q][v]) } else { acc[r][q][v] };
-                        s.store(to, sum);
-                    }
+                let av = s.splat(a(r));
+                for v in 0..vectors {
+                    acc[r][q][v] = s.mul_add(av, bv[v], acc[r][q][v]);
                 }
+            }
+        }
+    }
+
+    /// Finishes the sums and writes them.
+    ///
+    /// # Safety
+    /// `width` columns of what the tile reads and writes are valid; all vectors are whole if WHOLE.
+    #[allow(clippy::needless_range_loop)]
+    #[inline(always)]
+    unsafe fn store<S: Simd, const WHOLE: bool>(&self, s: S, acc: &Sums<S, R, P>) {
+        let t = self.0;
+        let vectors = if NARROW { 1 } else { S::TILE_VECTORS };
+        for q in 0..P {
+            for v in 0..vectors {
+                let j = (q * S::TILE_VECTORS + v) * S::W;
+                let lanes = if WHOLE { S::W } else { t.width.saturating_sub(j).min(S::W) };
+                if !WHOLE && lanes == 0 {
+                    continue;
+                }
+                let mut column = [acc[0][q][v]; R];
+                for r in 1..R {
+                    column[r] = acc[r][q][v];
+                }
+                // SAFETY: the caller's promise: `lanes` lanes from column j on lie within the tile.
+                unsafe { t.finish.store::<S, R, WHOLE>(s, column, (t.before, t.c), j, lanes) };
             }
         }
     }

@@ -22,7 +22,8 @@ mod stream;
 mod tasks;
 pub mod typed;
 
-pub use epilogue::{Activation, Epilogue, OutputBlock, TileEpilogue, apply_menu};
+pub use epilogue::{Activation, Affine, Epilogue, OutputBlock, TileEpilogue, apply_menu};
+pub(crate) use epilogue::{Finish, Lines, load};
 pub use pack::{pack_b, pack_b_panels, packed_b_len, panel_width};
 pub use tasks::{TaskGrid, gemm_tasks};
 
@@ -44,6 +45,27 @@ impl Strided {
     #[inline(always)]
     pub(crate) fn at(&self, r: usize, c: usize) -> *const f32 {
         self.data.wrapping_offset(r as isize * self.row + c as isize * self.col)
+    }
+}
+
+/// The left operand.
+#[derive(Clone, Copy, Debug)]
+pub enum AOperand<'a> {
+    /// A matrix as it is, M by K.
+    Strided(Strided),
+    /// Rows in segments of unit stride, such as the taps of a convolution's points: segment `i` of row `r` begins at
+    /// `starts[r · (k / width) + i]`.
+    Segments {
+        /// Where segments begin.
+        starts: &'a [*const f32],
+        /// Elements of each; K is a multiple of it.
+        width: usize,
+    },
+}
+
+impl From<Strided> for AOperand<'_> {
+    fn from(matrix: Strided) -> Self {
+        AOperand::Strided(matrix)
     }
 }
 
@@ -71,7 +93,7 @@ pub struct GemmArgs<'a> {
     /// Columns of A, rows of B. With `k = 0` the product is zero, and C is still written.
     pub k: usize,
     /// The left operand.
-    pub a: Strided,
+    pub a: AOperand<'a>,
     /// The right operand.
     pub b: BOperand,
     /// Element (0, 0) of the result. Null: the result goes to scratch block by block, and only the epilogue's hook

@@ -102,7 +102,7 @@ fn check(random: &mut Random, isa: Isa, m: usize, n: usize, k: usize) {
             m,
             n,
             k,
-            a: a.view(),
+            a: a.view().into(),
             b: operand,
             c: data,
             c_row: c.row,
@@ -185,7 +185,7 @@ fn all_divisions_and_shapes_give_the_same_bits() {
                 m,
                 n,
                 k,
-                a,
+                a: a.into(),
                 b: operand,
                 c: c.as_mut_ptr(),
                 c_row: n as isize,
@@ -212,7 +212,7 @@ fn all_divisions_and_shapes_give_the_same_bits() {
                 let mut c = vec![f32::NAN; n];
                 let one = GemmArgs {
                     m: 1,
-                    a: Strided { data: a.at(r, 0), ..a },
+                    a: Strided { data: a.at(r, 0), ..a }.into(),
                     ..args(BOperand::Packed(dense.as_ptr()), &mut c)
                 };
                 run(isa, &one);
@@ -280,13 +280,18 @@ fn every_epilogue() {
                 for (i, bias) in biases.into_iter().enumerate() {
                     let (with_residual, residual_last) = (i % 2 == 1 || m == 4, i == 3);
                     let scale = if i == 2 { Option::None } else { Some(-0.75) };
+                    let affine = match i {
+                        1 => Affine { mul: Some(1.25), add: Option::None },
+                        2 => Affine { mul: Some(-0.5), add: Some(0.375) },
+                        _ => Affine::default(),
+                    };
                     let c = Owned::new(&mut random, m, n);
                     let mut memory = c.memory.clone();
                     let args = GemmArgs {
                         m,
                         n,
                         k,
-                        a: a.view(),
+                        a: a.view().into(),
                         b: BOperand::Strided(b.view()),
                         c: &mut memory[c.offset],
                         c_row: c.row,
@@ -298,6 +303,7 @@ fn every_epilogue() {
                             residual: with_residual.then(|| residual.view()),
                             residual_last,
                             activation,
+                            affine,
                             in_place: false,
                             hook: Option::None,
                         },
@@ -324,10 +330,13 @@ fn every_epilogue() {
                             let mut x = sum * f64::from(scale.unwrap_or(1.0));
                             x += bias.map_or(0.0, |b| f64::from(unsafe { *b.at(r, j) }));
                             let res = if with_residual { f64::from(residual.get(r, j)) } else { 0.0 };
+                            let after = |x: f64| {
+                                x * f64::from(affine.mul.unwrap_or(1.0)) + f64::from(affine.add.unwrap_or(0.0))
+                            };
                             let x = if residual_last {
-                                activate(activation, x) + res
+                                after(activate(activation, x)) + res
                             } else {
-                                activate(activation, x + res)
+                                after(activate(activation, x + res))
                             };
                             let got = f64::from(memory[c.index(r, j)]);
                             let allowed = 2.0 * tolerance(k, size) + 6e-7 * (1.0 + x.abs());
@@ -377,7 +386,7 @@ fn hooks_see_every_block_once_with_and_without_c() {
                     m,
                     n,
                     k,
-                    a: a.view(),
+                    a: a.view().into(),
                     b: BOperand::Strided(b.view()),
                     c: c_at,
                     c_row: n as isize,
@@ -436,7 +445,7 @@ fn infinities_and_nans_stay_where_they_belong() {
             m,
             n,
             k,
-            a: av,
+            a: av.into(),
             b: BOperand::Strided(bv),
             c: c.as_mut_ptr(),
             c_row: n as isize,
@@ -512,4 +521,67 @@ fn other_types_match_wide_sums() {
     check(|x| x as u64, |y, r| y == r as u64);
     check(|x| half::f16::from_f32(x as f32), |y, r| y == half::f16::from_f32(r as f32));
     check(|x| half::bf16::from_f32(x as f32), |y, r| y == half::bf16::from_f32(r as f32));
+}
+
+/// Rows in segments at scattered places, and rows where they are, against the packed copy of the same numbers: to the bit.
+#[test]
+fn rows_in_place_equal_packed_rows() {
+    let mut random = Random(41);
+    for isa in Isa::available() {
+        for _ in 0..120 {
+            let (m, n) = (random.below(40) + 1, [1, 3, 7, 8, 9, 16, 17, 24, 25, 40, 300][random.below(11)]);
+            let (width, count) = (random.below(70) + 1, [1, 2, 3, 9][random.below(4)]);
+            let k = width * count;
+            let memory = random.vec(4096 + width);
+            let starts: Vec<*const f32> = (0..m * count).map(|_| memory[random.below(4096)..].as_ptr()).collect();
+            let dense: Vec<f32> =
+                (0..m * k).map(|i| unsafe { *starts[i / k * count + i % k / width].add(i % width) }).collect();
+            // Column-major rows are always packed.
+            let turned: Vec<f32> = (0..m * k).map(|i| dense[i % m * k + i / m]).collect();
+            let b = random.vec(k * n);
+            let panels = packed(isa, Strided { data: b.as_ptr(), row: n as isize, col: 1 }, k, n);
+            let (bias, residual) = (random.vec(n), random.vec(m * n));
+            let activation = [
+                Activation::None,
+                Activation::Relu,
+                Activation::Clip { lo: -0.5, hi: 0.5 },
+                Activation::Sigmoid,
+                Activation::HardSwish,
+            ][random.below(5)];
+            let epilogue = Epilogue {
+                scale: (random.below(2) == 0).then_some(0.5),
+                bias: (random.below(2) == 0).then_some(Strided { data: bias.as_ptr(), row: 0, col: 1 }),
+                residual: (random.below(2) == 0).then_some(Strided {
+                    data: residual.as_ptr(),
+                    row: n as isize,
+                    col: 1,
+                }),
+                residual_last: random.below(2) == 0,
+                activation,
+                affine: Affine {
+                    mul: (random.below(3) == 0).then_some(1.5),
+                    add: (random.below(3) == 0).then_some(-0.25),
+                },
+                ..Epilogue::default()
+            };
+            let ways = [
+                AOperand::Strided(Strided { data: turned.as_ptr(), row: 1, col: m as isize }),
+                AOperand::Strided(Strided { data: dense.as_ptr(), row: k as isize, col: 1 }),
+                AOperand::Segments { starts: &starts, width },
+            ];
+            let before = random.vec(m * n);
+            let accumulate = random.below(3) == 0;
+            // Rows of C side by side, and columns.
+            for (c_row, c_col) in [(n as isize, 1), (1, m as isize)] {
+                let results = ways.map(|a| {
+                    let mut c = before.clone();
+                    let b = BOperand::Packed(panels.as_ptr());
+                    run(isa, &GemmArgs { m, n, k, a, b, c: c.as_mut_ptr(), c_row, c_col, accumulate, epilogue });
+                    c.iter().map(|x| x.to_bits()).collect::<Vec<u32>>()
+                });
+                assert_eq!(results[0], results[1], "{isa}: {m} x {k} x {n} in place, {activation:?}");
+                assert_eq!(results[0], results[2], "{isa}: {m} x {count} * {width} x {n} in segments, {activation:?}");
+            }
+        }
+    }
 }

@@ -117,6 +117,10 @@ impl Simd for Avx2 {
     fn prefetch(self, p: *const f32) {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
     }
+    #[inline(always)]
+    fn prefetch_far(self, p: *const f32) {
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+    }
 
     #[inline(always)]
     fn add(self, a: __m256, b: __m256) -> __m256 {

@@ -79,6 +79,10 @@ impl Simd for Avx512 {
     fn prefetch(self, p: *const f32) {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
     }
+    #[inline(always)]
+    fn prefetch_far(self, p: *const f32) {
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+    }
 
     #[inline(always)]
     fn add(self, a: __m512, b: __m512) -> __m512 {

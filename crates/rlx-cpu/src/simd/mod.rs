@@ -87,6 +87,9 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// Asks for the cache line at `p`, which need not be valid.
     #[inline(always)]
     fn prefetch(self, _p: *const f32) {}
+    /// The same, for the second cache only.
+    #[inline(always)]
+    fn prefetch_far(self, _p: *const f32) {}
 
     /// `a + b`.
     fn add(self, a: Self::F, b: Self::F) -> Self::F;

@@ -80,7 +80,7 @@ impl Real for f32 {
             m,
             n: w.rows,
             k: w.k,
-            a: Strided { data: a.data, row: a.step as isize, col: 1 },
+            a: Strided { data: a.data, row: a.step as isize, col: 1 }.into(),
             b,
             c: c.data,
             c_row: c.step as isize,
