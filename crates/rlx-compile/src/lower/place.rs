@@ -138,14 +138,14 @@ impl Emitter<'_> {
             return false;
         }
         // Memory whose size is not known yet when the root is written cannot take it.
-        if let Base::Root(_) = base
-            && !self.p.defined.is_empty()
-        {
+        if !self.p.defined.is_empty() {
             let at = self.written_at(v.root);
+            // What a kernel defines itself the executor puts into an output once it has a size, but not into a part of something.
+            let own = !matches!(base, Base::Root(_));
             let late = |d: &Dim| {
                 let mut late = false;
                 d.for_each_symbol(&mut |s| {
-                    late |= self.p.defined.iter().any(|(t, pos)| t == s && *pos >= at);
+                    late |= self.p.defined.iter().any(|(t, pos)| t == s && (*pos > at || *pos == at && !own));
                 });
                 late
             };

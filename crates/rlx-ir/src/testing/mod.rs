@@ -156,7 +156,10 @@ impl RandomGraph {
                     let default = p.and_then(|p| p.default.clone());
                     make(&mut g, p.map_or("", |p| &p.name), &info.ty, default)?
                 }
-                Def::State(_) => continue,
+                Def::State(n) => match old.states().get(n as usize) {
+                    Some(s) => g.add_state(&s.name, info.ty.clone(), s.init.clone())?,
+                    None => continue,
+                },
                 // Values of one node stand together, in order of nodes.
                 Def::Result(_, 0) => {
                     let Some(n) = nodes.next() else { continue };
@@ -173,6 +176,11 @@ impl RandomGraph {
             };
             if let Some(slot) = map.get_mut(v.index()) {
                 *slot = Some(new);
+            }
+        }
+        for (n, s) in old.states().iter().enumerate() {
+            if let Some(next) = s.next.and_then(|v| map.get(v.index()).copied().flatten()) {
+                g.set_state_next(n, next)?;
             }
         }
         for o in old.outputs() {

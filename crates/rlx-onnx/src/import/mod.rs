@@ -13,6 +13,7 @@ mod graph;
 mod hints;
 mod nested;
 mod options;
+mod rng;
 mod scope;
 mod values;
 
@@ -23,7 +24,7 @@ use rlx_ir::Module;
 pub use error::{ImportError, ImportFault, ImportWarning, UnsupportedOp};
 pub(crate) use nested::scalar;
 pub use options::ImportOptions;
-pub(crate) use scope::{Entry, Importer};
+pub(crate) use scope::{Entry, Importer, Turn};
 pub use values::to_tensor;
 pub(crate) use values::{dtype_of_code, to_dense};
 

@@ -2,7 +2,7 @@
 
 use rlx_ir::{Builder, Dim, Graph, Shape, TensorType, Type, ValueId};
 
-use super::scope::{DEEPEST, Frame, Importer};
+use super::scope::{DEEPEST, Frame, Importer, Turn};
 use crate::model::GraphDef;
 use crate::ops::Failure;
 
@@ -21,11 +21,18 @@ impl<'m> Importer<'m> {
         Ok(())
     }
 
-    /// Imports a graph without arguments into the frame at hand; gives its outputs.
-    pub fn inline_graph(&mut self, graph: &'m GraphDef) -> Result<Vec<ValueId>, Failure> {
+    /// Imports a graph into the frame at hand, values of which are its arguments; gives its outputs.
+    pub fn inline_graph(&mut self, graph: &'m GraphDef, args: &[ValueId]) -> Result<Vec<ValueId>, Failure> {
         self.check_depth()?;
+        if graph.inputs.len() != args.len() {
+            let want = graph.inputs.len();
+            return Err(Failure::refused(format!("a nested graph has {want} inputs, the node passes {}", args.len())));
+        }
         let frame = self.frame_index();
         self.push_nested(frame);
+        for (input, &v) in graph.inputs.iter().zip(args) {
+            self.define_value(&input.name, v);
+        }
         self.declare_initialisers(graph);
         self.nodes(graph);
         let outputs = self.graph_outputs(graph);
@@ -50,6 +57,7 @@ impl<'m> Importer<'m> {
         graph: &'m GraphDef,
         args: &[Type],
         captured: &[ValueId],
+        turn: Turn,
         fit: impl FnOnce(&mut Builder, &mut Vec<ValueId>) -> Result<(), Failure>,
     ) -> Result<Region, Failure> {
         self.check_depth()?;
@@ -61,7 +69,9 @@ impl<'m> Importer<'m> {
             )));
         }
         let index = self.frames.len();
-        self.frames.push(Frame::new(Builder::new(name)));
+        let mut frame = Frame::new(Builder::new(name));
+        frame.turn = turn;
+        self.frames.push(frame);
         self.push_nested(index);
         let built = self.region_body(graph, args, captured, fit);
         self.scopes.pop();
@@ -119,7 +129,7 @@ impl<'m> Importer<'m> {
         let mut own: Vec<Vec<Option<Dim>>> = inits.iter().map(|t| vec![None; rank(t)]).collect();
         loop {
             let args = [&head[..], &carried].concat();
-            let region = self.region("body", graph, &args, &[], |b, outputs| {
+            let region = self.region("body", graph, &args, &[], Turn::Numbered, |b, outputs| {
                 if let Some(cond) = outputs.first_mut() {
                     *cond = scalar(b, *cond)?;
                 }

@@ -20,6 +20,21 @@ pub(crate) struct Frame {
     repeated: HashMap<(usize, ValueId), ValueId>,
     /// Constants made of content.
     constants: HashMap<Key, ValueId>,
+    /// How often the graph runs where it stands.
+    pub turn: Turn,
+    /// The key of random numbers here, once one was asked for.
+    pub rng: Option<ValueId>,
+}
+
+/// How often a nested graph runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// At most once.
+    Once,
+    /// Again and again; the first input is the number of the turn.
+    Numbered,
+    /// Again and again without a number.
+    Unnumbered,
 }
 
 /// What tells contents apart: the address of the bytes, and the name in the file.
@@ -27,7 +42,14 @@ type Key = (usize, String);
 
 impl Frame {
     pub fn new(builder: Builder) -> Frame {
-        Frame { builder, captures: Vec::new(), repeated: HashMap::new(), constants: HashMap::new() }
+        Frame {
+            builder,
+            captures: Vec::new(),
+            repeated: HashMap::new(),
+            constants: HashMap::new(),
+            turn: Turn::Once,
+            rng: None,
+        }
     }
 }
 
@@ -96,6 +118,8 @@ pub(crate) struct Importer<'m> {
     params: HashMap<Key, ValueId>,
     names: BTreeSet<String>,
     symbols: usize,
+    /// Streams of random numbers in use.
+    pub streams: u32,
     /// Nodes that may still be imported.
     pub budget: usize,
 }
@@ -125,6 +149,7 @@ impl<'m> Importer<'m> {
             params: HashMap::new(),
             names: BTreeSet::new(),
             symbols: 0,
+            streams: 0,
             budget: budget(model),
         }
     }

@@ -91,7 +91,7 @@ fn attention(cx: &mut NodeCx<'_, '_>) -> Out {
 }
 
 /// `[b, s, h·d]` to `[b, h, s, d]`.
-fn split_heads(cx: &mut NodeCx<'_, '_>, x: ValueId, heads: i64) -> Result<ValueId, Failure> {
+pub(super) fn split_heads(cx: &mut NodeCx<'_, '_>, x: ValueId, heads: i64) -> Result<ValueId, Failure> {
     let shape = cx.shape(x)?;
     let [b, s, hidden] = shape.dims() else {
         return Err(Failure::refused(format!("the operand must have axes [batch, sequence, features], got {shape}")));
@@ -105,7 +105,7 @@ fn split_heads(cx: &mut NodeCx<'_, '_>, x: ValueId, heads: i64) -> Result<ValueI
 }
 
 /// `[b, h, s, d]` to `[b, s, h·d]`.
-fn merge_heads(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<ValueId, Failure> {
+pub(super) fn merge_heads(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<ValueId, Failure> {
     let y = cx.b().transpose(x, &[0, 2, 1, 3])?;
     let shape = cx.shape(y)?;
     let dims = [shape[0].clone(), shape[1].clone(), &shape[2] * &shape[3]];

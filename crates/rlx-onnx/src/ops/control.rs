@@ -8,7 +8,7 @@ use rlx_ir::{Dim, Graph, Shape, Type, ValueId};
 
 use super::context::{Failure, NodeCx, Out};
 use super::{OpEntry, op};
-use crate::import::scalar;
+use crate::import::{Turn, scalar};
 use crate::model::GraphDef;
 
 pub(super) const OPS: &[OpEntry] = &[op("If", 1, branch), op("Loop", 1, repeat), op("Scan", 8, scan)];
@@ -19,17 +19,17 @@ fn branch(cx: &mut NodeCx<'_, '_>) -> Out {
         Ok(cond) => cond,
         Err(failure) => {
             // Both branches are looked at, so that what is wrong in them is listed too.
-            let _ = cx.imp.region("then", then, &[], &[], |_, _| Ok(()));
-            let _ = cx.imp.region("else", otherwise, &[], &[], |_, _| Ok(()));
+            let _ = cx.imp.region("then", then, &[], &[], Turn::Once, |_, _| Ok(()));
+            let _ = cx.imp.region("else", otherwise, &[], &[], Turn::Once, |_, _| Ok(()));
             return Err(failure);
         }
     };
     if let Some(taken) = cx.known_bool(cond) {
-        return cx.imp.inline_graph(if taken { then } else { otherwise });
+        return cx.imp.inline_graph(if taken { then } else { otherwise }, &[]);
     }
-    let first = cx.imp.region("then", then, &[], &[], |_, _| Ok(()));
+    let first = cx.imp.region("then", then, &[], &[], Turn::Once, |_, _| Ok(()));
     let captured = first.as_ref().map_or(&[][..], |r| &r.captures[..]);
-    let second = cx.imp.region("else", otherwise, &[], captured, |_, _| Ok(()));
+    let second = cx.imp.region("else", otherwise, &[], captured, Turn::Once, |_, _| Ok(()));
     let (mut first, second) = (first?, second?);
     if ranks(&first.graph) != ranks(&second.graph)
         && let Some((a, b, taken)) = equality(cx, cond)
@@ -40,7 +40,7 @@ fn branch(cx: &mut NodeCx<'_, '_>) -> Out {
         let message =
             "the branches give results of different rank; the one for equal sizes is taken, and checked at run time";
         cx.imp.warn(&*cx.node.label, message);
-        return cx.imp.inline_graph(if taken { then } else { otherwise });
+        return cx.imp.inline_graph(if taken { then } else { otherwise }, &[]);
     }
     let cond = scalar(cx.b(), cond)?;
     cx.imp.extend_captures(&mut first, &second.captures)?;
@@ -90,7 +90,7 @@ fn repeat(cx: &mut NodeCx<'_, '_>) -> Out {
 
 fn scan(cx: &mut NodeCx<'_, '_>) -> Out {
     if cx.version < 9 {
-        return Err(Failure::unsupported("Scan with a batch axis, before operator set 9"));
+        return batched_scan(cx);
     }
     let body = cx.graph("body")?;
     let all = cx.inputs_from(0)?;
@@ -106,7 +106,7 @@ fn scan(cx: &mut NodeCx<'_, '_>) -> Out {
         let slice: Shape = t.shape.iter().enumerate().filter(|(i, _)| *i != axis).map(|(_, d)| d.clone()).collect();
         args.push(Type::tensor(t.dtype, slice));
     }
-    let region = cx.imp.region("body", body, &args, &[], |_, _| Ok(()))?;
+    let region = cx.imp.region("body", body, &args, &[], Turn::Unnumbered, |_, _| Ok(()))?;
     Ok(cx.b().scan_regions(op, inits, scanned, &region.captures, region.graph)?)
 }
 
@@ -148,4 +148,64 @@ fn scan_op(
         output_axes: axes,
         output_reverse: flags(output_reverse),
     })
+}
+
+/// Batches of a scan that are written out.
+const MOST_BATCHES: i64 = 64;
+
+/// `Scan` before operator set 9: over the second axis, for each element of the first one by itself.
+fn batched_scan(cx: &mut NodeCx<'_, '_>) -> Out {
+    let body = cx.graph("body")?;
+    if cx.has(0) {
+        return Err(Failure::unsupported("Scan with lengths of sequences, before operator set 9"));
+    }
+    let all = cx.inputs_from(1)?;
+    let n = cx.need_int_attr("num_scan_inputs")?;
+    let n = usize::try_from(n).ok().filter(|&n| n >= 1 && n <= all.len());
+    let n = n.ok_or_else(|| Failure::refused(format!("num_scan_inputs does not fit {} operands", all.len())))?;
+    let (inits, scanned) = all.split_at(all.len() - n);
+    let first = all.first().map_or_else(|| Err(Failure::refused("there is no operand")), |&v| cx.shape(v))?;
+    let batches = first.first().and_then(Dim::as_const).filter(|b| (1..=MOST_BATCHES).contains(b));
+    let Some(batches) = batches else {
+        return Err(Failure::unsupported("Scan with a batch axis of another size than 1 to 64, before operator set 9"));
+    };
+    let reverse = match cx.opt_ints("directions")? {
+        None => vec![false; n],
+        Some(d) if d.len() == n => d.into_iter().map(|d| d != 0).collect(),
+        Some(d) => return Err(Failure::refused(format!("attribute `directions` has {} entries for {n}", d.len()))),
+    };
+    let outputs = body.outputs.len().saturating_sub(inits.len());
+    let op = Scan {
+        carried: inits.len(),
+        num_scan_inputs: n,
+        input_axes: vec![0; n],
+        input_reverse: reverse,
+        output_axes: vec![0; outputs],
+        output_reverse: vec![false; outputs],
+    };
+    let mut results: Vec<Vec<ValueId>> = Vec::new();
+    for i in 0..batches {
+        let mut part = |list: &[ValueId]| -> Result<Vec<ValueId>, Failure> {
+            let one = |&v: &ValueId| {
+                let v = cx.range_of(v, 0, Dim::from(i), Dim::from(i + 1), 1)?;
+                Ok(cx.b().squeeze(v, &[0])?)
+            };
+            list.iter().map(one).collect()
+        };
+        let (inits, scanned) = (part(inits)?, part(scanned)?);
+        let mut args = types(cx, &inits)?;
+        for &v in &scanned {
+            let t = cx.ty(v)?;
+            args.push(Type::tensor(t.dtype, t.shape.iter().skip(1).cloned().collect::<Shape>()));
+        }
+        let region = cx.imp.region("body", body, &args, &[], Turn::Unnumbered, |_, _| Ok(()))?;
+        results.push(cx.b().scan_regions(op.clone(), &inits, &scanned, &region.captures, region.graph)?);
+    }
+    let count = results.first().map_or(0, Vec::len);
+    (0..count)
+        .map(|k| {
+            let all: Vec<ValueId> = results.iter().filter_map(|r| r.get(k).copied()).collect();
+            Ok(cx.b().stack(&all, 0)?)
+        })
+        .collect()
 }

@@ -85,7 +85,7 @@ pub(super) fn window(cx: &mut NodeCx<'_, '_>, x: ValueId, kernel: &[Dim]) -> Res
 }
 
 /// The taps of a kernel operand `[O, C, taps…]`, compared with the attribute if that is given.
-fn kernel_of(cx: &mut NodeCx<'_, '_>, w: ValueId) -> Result<Vec<Dim>, Failure> {
+pub(super) fn kernel_of(cx: &mut NodeCx<'_, '_>, w: ValueId) -> Result<Vec<Dim>, Failure> {
     let shape = cx.shape(w)?;
     let taps = shape
         .get(2..)

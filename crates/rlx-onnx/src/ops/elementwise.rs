@@ -39,20 +39,20 @@ pub(super) const OPS: &[OpEntry] = &[
     op("Sqrt", 1, |cx| unary(cx, Unary::Sqrt)),
     op("Tan", 7, |cx| unary(cx, Unary::Tan)),
     op("Tanh", 1, |cx| unary(cx, Unary::Tanh)),
-    op("Add", 7, |cx| binary(cx, Binary::Add)),
-    op("And", 7, |cx| binary(cx, Binary::And)),
+    op("Add", 1, |cx| binary(cx, Binary::Add)),
+    op("And", 1, |cx| binary(cx, Binary::And)),
     op("BitwiseAnd", 18, |cx| binary(cx, Binary::And)),
     op("BitwiseOr", 18, |cx| binary(cx, Binary::Or)),
     op("BitwiseXor", 18, |cx| binary(cx, Binary::Xor)),
-    op("Div", 7, |cx| binary(cx, Binary::Div)),
-    op("Mul", 7, |cx| binary(cx, Binary::Mul)),
-    op("Or", 7, |cx| binary(cx, Binary::Or)),
-    op("Sub", 7, |cx| binary(cx, Binary::Sub)),
-    op("Xor", 7, |cx| binary(cx, Binary::Xor)),
-    op("Equal", 7, |cx| compare(cx, Compare::Eq)),
-    op("Greater", 7, |cx| compare(cx, Compare::Gt)),
+    op("Div", 1, |cx| binary(cx, Binary::Div)),
+    op("Mul", 1, |cx| binary(cx, Binary::Mul)),
+    op("Or", 1, |cx| binary(cx, Binary::Or)),
+    op("Sub", 1, |cx| binary(cx, Binary::Sub)),
+    op("Xor", 1, |cx| binary(cx, Binary::Xor)),
+    op("Equal", 1, |cx| compare(cx, Compare::Eq)),
+    op("Greater", 1, |cx| compare(cx, Compare::Gt)),
     op("GreaterOrEqual", 12, |cx| compare(cx, Compare::Ge)),
-    op("Less", 7, |cx| compare(cx, Compare::Lt)),
+    op("Less", 1, |cx| compare(cx, Compare::Lt)),
     op("LessOrEqual", 12, |cx| compare(cx, Compare::Le)),
     op("Max", 6, |cx| variadic(cx, Binary::Max)),
     op("Min", 6, |cx| variadic(cx, Binary::Min)),
@@ -64,14 +64,14 @@ pub(super) const OPS: &[OpEntry] = &[
     op("Clip", 6, clip),
     op("IsInf", 10, is_inf),
     op("Mod", 10, modulo),
-    op("Pow", 7, pow),
+    op("Pow", 1, pow),
     op("Where", 9, select),
     op("Celu", 12, celu),
     op("Elu", 6, elu),
     op("Gelu", 20, gelu),
     op("HardSigmoid", 6, hard_sigmoid),
     op("LeakyRelu", 6, leaky_relu),
-    op("PRelu", 7, prelu),
+    op("PRelu", 1, prelu),
     op("Selu", 6, selu),
     op("Shrink", 9, shrink),
     op("Swish", 24, swish),
@@ -87,13 +87,36 @@ fn unary(cx: &mut NodeCx<'_, '_>, f: Unary) -> Out {
     Ok(vec![cx.b().op1(f, &[x])?])
 }
 
-fn binary(cx: &mut NodeCx<'_, '_>, f: Binary) -> Out {
+/// Both operands. Before operator set 7 the second one is spread only if asked for, and its axes then stand from attribute `axis` on.
+fn pair(cx: &mut NodeCx<'_, '_>) -> Result<(ValueId, ValueId), Failure> {
     let (x, y) = (cx.input(0)?, cx.input(1)?);
+    if cx.version >= 7 {
+        return Ok((x, y));
+    }
+    cx.ignore(&["consumed_inputs"]);
+    let (xs, ys) = (cx.shape(x)?, cx.shape(y)?);
+    if !cx.flag("broadcast", false)? {
+        if xs.rank() != ys.rank() {
+            return Err(Failure::refused(format!("{xs} and {ys} differ, and attribute `broadcast` is not set")));
+        }
+        return Ok((x, y));
+    }
+    let Some(axis) = cx.opt_int("axis")? else { return Ok((x, y)) };
+    let axis = cx.axis(x, axis)?;
+    let Some(after) = xs.rank().checked_sub(axis + ys.rank()) else {
+        return Err(Failure::refused(format!("{ys} has no place in {xs} from axis {axis} on")));
+    };
+    let dims = ys.into_dims().into_iter().chain(std::iter::repeat_n(rlx_ir::Dim::ONE, after));
+    Ok((x, cx.b().reshape(y, dims)?))
+}
+
+fn binary(cx: &mut NodeCx<'_, '_>, f: Binary) -> Out {
+    let (x, y) = pair(cx)?;
     Ok(vec![cx.b().op1(f, &[x, y])?])
 }
 
 fn compare(cx: &mut NodeCx<'_, '_>, f: Compare) -> Out {
-    let (x, y) = (cx.input(0)?, cx.input(1)?);
+    let (x, y) = pair(cx)?;
     if cx.dtype(x)? == DType::Str {
         return Err(Failure::unsupported("strings"));
     }
@@ -219,7 +242,7 @@ fn modulo(cx: &mut NodeCx<'_, '_>) -> Out {
 
 /// The result has the base's dtype, whatever the exponent's is.
 fn pow(cx: &mut NodeCx<'_, '_>) -> Out {
-    let (x, y) = (cx.input(0)?, cx.input(1)?);
+    let (x, y) = pair(cx)?;
     let (dx, dy) = (cx.dtype(x)?, cx.dtype(y)?);
     let common = match (dx.is_float(), dy.is_float()) {
         (true, true) if dy.bits() > dx.bits() => dy,
@@ -275,7 +298,12 @@ fn leaky_relu(cx: &mut NodeCx<'_, '_>) -> Out {
 }
 
 fn prelu(cx: &mut NodeCx<'_, '_>) -> Out {
-    let (x, slope) = (cx.input(0)?, cx.input(1)?);
+    let (x, mut slope) = (cx.input(0)?, cx.input(1)?);
+    // Before operator set 7 a vector of slopes is one for each channel.
+    if cx.version < 7 && cx.rank(slope)? == 1 && cx.shape(slope)?.numel() != rlx_ir::Dim::ONE {
+        let rank = cx.rank(x)?;
+        slope = cx.along(slope, 1.min(rank.saturating_sub(1)), rank)?;
+    }
     Ok(vec![cx.b().prelu(x, slope)?])
 }
 
@@ -291,7 +319,7 @@ fn swish(cx: &mut NodeCx<'_, '_>) -> Out {
     swish_of(cx, x, alpha)
 }
 
-fn swish_of(cx: &mut NodeCx<'_, '_>, x: ValueId, alpha: f64) -> Out {
+pub(super) fn swish_of(cx: &mut NodeCx<'_, '_>, x: ValueId, alpha: f64) -> Out {
     if alpha == 1.0 {
         return Ok(vec![cx.b().silu(x)?]);
     }

@@ -7,7 +7,7 @@ use super::context::{Failure, NodeCx, Out};
 use super::{OpEntry, op};
 
 pub(super) const OPS: &[OpEntry] =
-    &[op("MatMul", 1, matmul), op("Gemm", 7, gemm), op("MatMulInteger", 10, matmul_integer), op("Einsum", 12, einsum)];
+    &[op("MatMul", 1, matmul), op("Gemm", 1, gemm), op("MatMulInteger", 10, matmul_integer), op("Einsum", 12, einsum)];
 
 fn matmul(cx: &mut NodeCx<'_, '_>) -> Out {
     let (a, b) = (cx.input(0)?, cx.input(1)?);
@@ -18,6 +18,10 @@ fn gemm(cx: &mut NodeCx<'_, '_>) -> Out {
     let (a, b) = (cx.input(0)?, cx.input(1)?);
     let (trans_a, trans_b) = (cx.flag("transA", false)?, cx.flag("transB", false)?);
     let (alpha, beta) = (cx.float("alpha", 1.0)?, cx.float("beta", 1.0)?);
+    // Before operator set 7 it said whether C may be spread.
+    if cx.version < 7 {
+        cx.ignore(&["broadcast"]);
+    }
     for (v, name) in [(a, "A"), (b, "B")] {
         if cx.rank(v)? != 2 {
             let shape = cx.shape(v)?;

@@ -11,11 +11,18 @@ mod losses;
 mod normalisation;
 mod pooling;
 mod quantisation;
+mod random;
+mod recent;
 mod recurrent;
 mod reduction;
 mod resize;
+mod sampling;
+mod selection;
 mod shape;
+mod signal;
 mod sizes;
+mod text;
+mod training;
 
 pub(crate) use context::{Failure, NodeCx, Out};
 pub(crate) use shape::constant_tensor;
@@ -53,7 +60,7 @@ const fn ms(name: &'static str, run: fn(&mut NodeCx<'_, '_>) -> Out) -> OpEntry 
 }
 
 /// All tables.
-fn tables() -> [&'static [OpEntry]; 14] {
+fn tables() -> [&'static [OpEntry]; 21] {
     [
         elementwise::OPS,
         shape::OPS,
@@ -69,6 +76,13 @@ fn tables() -> [&'static [OpEntry]; 14] {
         attention::OPS,
         quantisation::OPS,
         losses::OPS,
+        random::OPS,
+        recent::OPS,
+        sampling::OPS,
+        selection::OPS,
+        signal::OPS,
+        text::OPS,
+        training::OPS,
     ]
 }
 

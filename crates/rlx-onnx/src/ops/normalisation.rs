@@ -10,7 +10,7 @@ use super::{OpEntry, ms, op};
 pub(super) const OPS: &[OpEntry] = &[
     op("Softmax", 1, |cx| along_axis(cx, |cx, x, axis| Ok(cx.b().softmax(x, axis)?))),
     op("LogSoftmax", 1, |cx| along_axis(cx, |cx, x, axis| Ok(cx.b().log_softmax(x, axis)?))),
-    op("BatchNormalization", 7, batch_norm),
+    op("BatchNormalization", 1, batch_norm),
     op("InstanceNormalization", 6, instance_norm),
     op("GroupNormalization", 18, group_norm),
     op("LayerNormalization", 17, layer_norm),
@@ -48,6 +48,12 @@ fn batch_norm(cx: &mut NodeCx<'_, '_>) -> Out {
     let (x, scale, bias, mean, variance) = (cx.input(0)?, cx.input(1)?, cx.input(2)?, cx.input(3)?, cx.input(4)?);
     let eps = cx.float("epsilon", 1e-5)?;
     let momentum = cx.float("momentum", 0.9)?;
+    if cx.version < 7 {
+        cx.ignore(&["consumed_inputs"]);
+        if !cx.flag("is_test", false)? {
+            return Err(Failure::unsupported("training before operator set 7"));
+        }
+    }
     if cx.int("spatial", 1)? == 0 {
         return Err(Failure::unsupported("spatial = 0"));
     }

@@ -4,6 +4,7 @@ use rlx_ir::ops::reduction::ReduceKind;
 use rlx_ir::{DType, Dim, ValueId};
 
 use super::context::{Failure, NodeCx, Out};
+use super::convolution::{kernel_of, window};
 use super::elementwise::convert;
 use super::{OpEntry, op};
 
@@ -12,6 +13,7 @@ pub(super) const OPS: &[OpEntry] = &[
     op("DequantizeLinear", 10, dequantize),
     op("DynamicQuantizeLinear", 11, dynamic_quantize),
     op("QLinearMatMul", 10, quantized_matmul),
+    op("QLinearConv", 10, quantized_conv),
 ];
 
 /// A scale or zero point in the shape that broadcasts with the operand: one element, one along an axis, or one for each block along it.
@@ -170,5 +172,40 @@ fn quantized_matmul(cx: &mut NodeCx<'_, '_>) -> Out {
     let scale = b.convert(scale, DType::F32)?;
     let k = b.div(k, scale)?;
     let y = b.mul(y, k)?;
+    Ok(vec![round_to(cx, y, to, Some(zero), true)?])
+}
+
+/// A convolution of quantised operands, exact in integers, and quantised again. Kernel scales may differ by output channel.
+fn quantized_conv(cx: &mut NodeCx<'_, '_>) -> Out {
+    let (x, x_scale, x_zero) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+    let (w, w_scale, w_zero) = (cx.input(3)?, cx.input(4)?, cx.input(5)?);
+    let (y_scale, y_zero, bias) = (cx.input(6)?, cx.input(7)?, cx.opt(8)?);
+    let to = cx.dtype(y_zero)?;
+    let rank = cx.rank(x)?;
+    let kernel = kernel_of(cx, w)?;
+    let win = window(cx, x, &kernel)?;
+    let groups = cx.int("group", 1)?;
+    // One element, or one along an axis.
+    let fit = |cx: &mut NodeCx<'_, '_>, v: ValueId, axis: usize, to: DType| -> Result<ValueId, Failure> {
+        let v = cx.b().convert(v, to)?;
+        if cx.shape(v)?.numel() == Dim::ONE { crate::import::scalar(cx.b(), v) } else { cx.along(v, axis, rank) }
+    };
+    let (x_zero, w_zero) = (fit(cx, x_zero, 0, DType::I32)?, fit(cx, w_zero, 0, DType::I32)?);
+    let b = cx.b();
+    let (x, w) = (b.convert(x, DType::I32)?, b.convert(w, DType::I32)?);
+    let (x, w) = (b.sub(x, x_zero)?, b.sub(w, w_zero)?);
+    let mut y = b.conv(x, w, None, &win.strides, &win.dilations, &win.low, &win.high, groups)?;
+    if let Some(bias) = bias {
+        let bias = cx.along(bias, 1, rank)?;
+        y = cx.b().add(y, bias)?;
+    }
+    let (xs, ws) = (fit(cx, x_scale, 0, DType::F32)?, fit(cx, w_scale, 1, DType::F32)?);
+    let ys = fit(cx, y_scale, 0, DType::F32)?;
+    let b = cx.b();
+    let k = b.mul(xs, ws)?;
+    let k = b.div(k, ys)?;
+    let y = b.convert(y, DType::F32)?;
+    let y = b.mul(y, k)?;
+    let zero = crate::import::scalar(cx.b(), y_zero)?;
     Ok(vec![round_to(cx, y, to, Some(zero), true)?])
 }

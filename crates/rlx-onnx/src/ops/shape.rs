@@ -13,7 +13,8 @@ use crate::model::Attr;
 
 pub(super) const OPS: &[OpEntry] = &[
     op("Identity", 1, identity),
-    op("Dropout", 7, dropout),
+    op("OptionalGetElement", 18, identity),
+    op("OptionalHasElement", 15, has_element),
     op("ConstantOfShape", 9, constant_of_shape),
     op("Reshape", 5, reshape),
     op("Transpose", 1, transpose),
@@ -41,26 +42,6 @@ fn identity(cx: &mut NodeCx<'_, '_>) -> Out {
 }
 
 /// In inference the operand itself; the mask is all true.
-fn dropout(cx: &mut NodeCx<'_, '_>) -> Out {
-    let x = cx.input(0)?;
-    cx.ignore(&["seed", "ratio"]);
-    if let Some(training) = cx.opt(2)? {
-        let off = cx.known_bool(training) == Some(false);
-        let ratio = if cx.has(1) { cx.content(1)? } else { None };
-        let never = ratio.and_then(|t| t.elements().to_f64()).is_some_and(|v| v == [0.0]);
-        if !off && !never {
-            return Err(Failure::unsupported("training mode"));
-        }
-    }
-    let mut out = vec![x];
-    if cx.wants(1) {
-        let dims = cx.shape(x)?.into_dims();
-        let t = cx.b().constant(Tensor::from_bools(&[], &[true])?)?;
-        out.push(cx.b().broadcast_to(t, dims)?);
-    }
-    Ok(out)
-}
-
 /// The content of a `Constant` node.
 pub(crate) fn constant_tensor(cx: &NodeCx<'_, '_>) -> Result<Tensor, Failure> {
     match cx.attr("value") {
@@ -535,4 +516,10 @@ fn trilu(cx: &mut NodeCx<'_, '_>) -> Out {
         None => cx.b().constant(Tensor::scalar(0i64))?,
     };
     Ok(vec![cx.b().trilu(x, k, upper)?])
+}
+
+/// Whether an optional holds something: a tensor does, what is left out does not.
+fn has_element(cx: &mut NodeCx<'_, '_>) -> Out {
+    let there = cx.has(0);
+    Ok(vec![cx.b().constant(Tensor::from_bools(&[], &[there])?)?])
 }

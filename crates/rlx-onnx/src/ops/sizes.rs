@@ -46,3 +46,30 @@ impl NodeCx<'_, '_> {
 pub(super) fn product(dims: &[Dim]) -> Dim {
     Dim::product(dims.iter().cloned())
 }
+
+/// Arithmetic with numbers.
+impl NodeCx<'_, '_> {
+    /// `x · k`.
+    pub fn times(&mut self, x: ValueId, k: f64) -> Result<ValueId, Failure> {
+        let k = self.scalar_like(x, k)?;
+        Ok(self.b().mul(x, k)?)
+    }
+
+    /// `x + k`.
+    pub fn plus(&mut self, x: ValueId, k: f64) -> Result<ValueId, Failure> {
+        let k = self.scalar_like(x, k)?;
+        Ok(self.b().add(x, k)?)
+    }
+
+    /// A size as a scalar of a dtype.
+    pub fn dim_as(&mut self, d: Dim, dtype: rlx_ir::DType) -> Result<ValueId, Failure> {
+        let v = self.b().from_dim(d)?;
+        Ok(self.b().convert(v, dtype)?)
+    }
+
+    /// `x` between two numbers.
+    pub fn between(&mut self, x: ValueId, lo: ValueId, hi: ValueId) -> Result<ValueId, Failure> {
+        let (above, below) = (self.b().ge(x, lo)?, self.b().le(x, hi)?);
+        Ok(self.b().and(above, below)?)
+    }
+}

@@ -8,8 +8,11 @@ use crate::ops::contraction::DotGeneral;
 use crate::ops::elementwise::{Binary, Compare, Elementwise, Unary};
 use crate::ops::indexing::Gather;
 use crate::ops::neural::{LayerNorm, Softmax};
+use crate::ops::random::RandomBits;
 use crate::ops::reduction::{Reduce, ReduceKind};
-use crate::ops::shape::{BroadcastTo, Concat, Iota, Pad, PadMode, Reshape, Reverse, ShapeOf, Slice, Transpose};
+use crate::ops::shape::{
+    BitcastConvert, BroadcastTo, Concat, Iota, Pad, PadMode, Reshape, Reverse, ShapeOf, Slice, Transpose,
+};
 use crate::tensor::Tensor;
 use crate::testing::data::BOUND;
 use crate::testing::generate::{Gen, Known, Plan};
@@ -296,4 +299,22 @@ pub(super) fn iota(g: &mut Gen<'_>) -> Option<Plan> {
 pub(super) fn shape_of(g: &mut Gen<'_>) -> Option<Plan> {
     let x = g.pick(|_| true)?;
     Some(Plan { op: ShapeOf {}.into(), operands: vec![Known { exact: true, ..x }], exact: true, bound: 0.0 })
+}
+
+/// Among integers only: other bits read as floats are of any size.
+pub(super) fn bitcast_convert(g: &mut Gen<'_>) -> Option<Plan> {
+    let x = g.pick(|k| k.dtype.is_int())?;
+    let to = g.dtype(|d| d.is_int() && d.bits() == x.dtype.bits())?;
+    let bound = (x.dtype.bits() as f64).exp2();
+    Some(Plan { op: BitcastConvert { to }.into(), operands: vec![x], exact: true, bound })
+}
+
+pub(super) fn random_bits(g: &mut Gen<'_>) -> Option<Plan> {
+    // Other nodes may read the key as numbers, which must be small.
+    let words = [g.rng.below(4) as u64, g.rng.below(4) as u64];
+    let key = g.source_of(vec![Dim::from(2)], Tensor::from_slice(&[2], &words).ok()?)?;
+    let dtype = if g.rng.chance(50) { DType::U32 } else { DType::U64 };
+    let dims: Vec<Dim> = (0..g.rng.below(3)).map(|_| Dim::from([0, 1, 5, 8][g.rng.below(4)])).collect();
+    let stream = g.rng.bits() as u32;
+    Some(Plan { op: RandomBits { dtype, dims, stream }.into(), operands: vec![key], exact: true, bound: 64f64.exp2() })
 }

@@ -74,6 +74,8 @@ const LIBRARY: &[Maker] = &[
     neural::lstm,
     neural::gru,
     neural::rnn,
+    basic::bitcast_convert,
+    basic::random_bits,
 ];
 
 /// Ops with nested graphs, and those whose sizes depend on data.

@@ -53,7 +53,7 @@ impl Report {
     /// What is wrong first, with its way.
     pub fn why(&self) -> Option<String> {
         ways::WAYS.iter().zip(&self.ways).find_map(|(way, o)| match o {
-            Outcome::Failed(why) => Some(format!("{way}: {why}")),
+            Outcome::Failed(why) => Some(format!("{way}: {}", why.replace('\n', " | "))),
             _ => None,
         })
     }

@@ -15,7 +15,7 @@ pub fn by_operator(reports: &[Report]) -> String {
         match r.why() {
             Some(reason) => {
                 row[3] += 1;
-                why.entry(&r.operator).or_insert_with(|| reason.lines().next().unwrap_or_default().to_owned());
+                why.entry(&r.operator).or_insert_with(|| reason);
             }
             None if random => row[2] += 1,
             None if r.fixed => row[1] += 1,

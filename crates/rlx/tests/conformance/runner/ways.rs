@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rlx::ir::eval::{EvalInputs, evaluate};
 use rlx::ir::op::EvalOptions;
 use rlx::onnx::{CaseValue, ImportOptions, Imported, Model, OnnxFile, ReadOptions, TestCase, import, to_tensor};
-use rlx::{CompileOptions, Device, Module, Session, Tensor, Value};
+use rlx::{CompileOptions, Device, Input, Module, Session, Tensor, Value};
 use rlx_ir::testing::RandomGraph;
 
 use super::cases::Case;
@@ -199,9 +199,14 @@ fn evaluated(module: &Module, inputs: &EvalInputs) -> Result<Vec<Tensor>, String
 
 fn compiled(module: &Module, inputs: &EvalInputs, options: &CompileOptions) -> Result<Vec<Tensor>, String> {
     let session = Session::with_options(Device::Cpu, options.clone()).map_err(|e| e.to_string())?;
-    let program = session.compile_hir(module).map_err(|e| format!("compiling: {e}"))?;
+    let mut program = session.compile_hir(module).map_err(|e| format!("compiling: {e}"))?;
     let names: Vec<String> = program.inputs().iter().map(|p| p.name.to_string()).collect();
     let tensors = inputs.inputs.iter().filter_map(Value::as_tensor);
     let given: Vec<(&str, &Tensor)> = names.iter().map(String::as_str).zip(tensors).collect();
-    program.run_tensors(&given).map_err(|e| format!("running: {e}"))
+    if program.states().is_empty() {
+        return program.run_tensors(&given).map_err(|e| format!("running: {e}"));
+    }
+    let given: Vec<(&str, Input<'_>)> = given.iter().map(|&(n, t)| (n, Input::from(t))).collect();
+    let outputs = program.run_borrowed(&given).map_err(|e| format!("running: {e}"))?;
+    outputs.iter().map(|o| Tensor::from_bytes(o.dtype, &o.dims, o.bytes).map_err(|e| e.to_string())).collect()
 }
