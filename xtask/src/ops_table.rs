@@ -1,10 +1,33 @@
-//! `docs/ops.md`: the operators, from their own declarations.
+//! `docs/ops.md`: the operators, from their own declarations, and those of ONNX, from the importer's tables and what their cases show.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 fn path(root: &Path) -> PathBuf {
     root.join("docs").join("ops.md")
+}
+
+/// What ONNX's cases show of each operator, kept by the test that runs them.
+const SEEN: &str = include_str!("../../crates/rlx/tests/conformance/operators.txt");
+
+/// The section on ONNX's operators.
+fn onnx(s: &mut String) {
+    s.push_str(
+        "\n## ONNX operators\n\nWhat the importer reads. Opsets: versions of the operator's domain. Dtypes: those of first operands in ONNX's and ONNX \
+         Runtime's cases\nof the operator alone that pass on the evaluator and compiled (others may work too). How: `native`, one op of this \
+         table; `fused`, several\nops in one kernel; `decomposed`, several kernels. None runs on the host. A dash: no case has the operator alone.\n\n\
+         | operator | opsets | dtypes | how |\n|---|---|---|---|\n",
+    );
+    for o in rlx_onnx::operators() {
+        let domain = if o.domain.is_empty() { "ai.onnx" } else { o.domain };
+        let key = format!("{domain}.{}", o.name);
+        let seen = SEEN.lines().find_map(|l| l.strip_prefix(key.as_str())?.strip_prefix(' '));
+        let (how, dtypes) = seen.map_or(("–", ""), |l| l.split_once(' ').unwrap_or((l, "")));
+        let name = if o.domain.is_empty() { o.name.to_owned() } else { key };
+        let until = o.until.map_or(String::new(), |u| u.to_string());
+        let dtypes = if dtypes.is_empty() { "–" } else { dtypes };
+        let _ = writeln!(s, "| `{name}` | {}–{until} | {dtypes} | {how} |", o.since);
+    }
 }
 
 fn table() -> String {
@@ -18,6 +41,7 @@ fn table() -> String {
             let _ = writeln!(s, "| `{name}` | {} |", doc.join(" ").replace('|', "\\|"));
         }
     }
+    onnx(&mut s);
     s
 }
 

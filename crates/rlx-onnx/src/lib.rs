@@ -33,6 +33,7 @@ pub use import::{
     ImportError, ImportFault, ImportOptions, ImportWarning, Imported, UnsupportedOp, import, load, to_tensor,
 };
 pub use model::Model;
+pub use ops::{Operator, operators};
 pub use options::{Limits, ReadOptions};
 pub use rlx_driver::FileAccess;
 pub use source::Sources;

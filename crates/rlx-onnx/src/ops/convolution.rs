@@ -101,7 +101,7 @@ pub(super) fn kernel_of(cx: &mut NodeCx<'_, '_>, w: ValueId) -> Result<Vec<Dim>,
     Ok(taps)
 }
 
-fn conv(cx: &mut NodeCx<'_, '_>) -> Out {
+pub(super) fn conv(cx: &mut NodeCx<'_, '_>) -> Out {
     let (x, w, bias) = (cx.input(0)?, cx.input(1)?, cx.opt(2)?);
     let kernel = kernel_of(cx, w)?;
     let win = window(cx, x, &kernel)?;

@@ -14,7 +14,7 @@ fn matmul(cx: &mut NodeCx<'_, '_>) -> Out {
     Ok(vec![cx.b().matmul(a, b)?])
 }
 
-fn gemm(cx: &mut NodeCx<'_, '_>) -> Out {
+pub(super) fn gemm(cx: &mut NodeCx<'_, '_>) -> Out {
     let (a, b) = (cx.input(0)?, cx.input(1)?);
     let (trans_a, trans_b) = (cx.flag("transA", false)?, cx.flag("transB", false)?);
     let (alpha, beta) = (cx.float("alpha", 1.0)?, cx.float("beta", 1.0)?);

@@ -8,6 +8,7 @@ mod elementwise;
 mod indexing;
 mod linear;
 mod losses;
+mod microsoft;
 mod normalisation;
 mod pooling;
 mod quantisation;
@@ -60,8 +61,8 @@ const fn ms(name: &'static str, run: fn(&mut NodeCx<'_, '_>) -> Out) -> OpEntry 
 }
 
 /// All tables.
-fn tables() -> [&'static [OpEntry]; 21] {
-    [
+fn tables() -> impl Iterator<Item = &'static [OpEntry]> {
+    let standard = [
         elementwise::OPS,
         shape::OPS,
         indexing::OPS,
@@ -83,13 +84,14 @@ fn tables() -> [&'static [OpEntry]; 21] {
         signal::OPS,
         text::OPS,
         training::OPS,
-    ]
+    ];
+    standard.into_iter().chain(microsoft::tables())
 }
 
 /// The entry of an op in a version of its operator set.
 pub(crate) fn find(domain: &str, name: &str, version: i64) -> Result<&'static OpEntry, Failure> {
     let mut versions = Vec::new();
-    for e in tables().into_iter().flatten().filter(|e| e.domain == domain && e.name == name) {
+    for e in tables().flatten().filter(|e| e.domain == domain && e.name == name) {
         if (e.since..=e.until).contains(&version) {
             return Ok(e);
         }
@@ -100,4 +102,28 @@ pub(crate) fn find(domain: &str, name: &str, version: i64) -> Result<&'static Op
         Some(e) if version < e.since => Err(Failure::unsupported(format!("it exists since operator set {}", e.since))),
         Some(e) => Err(Failure::unsupported(format!("it was taken out after operator set {}", e.until))),
     }
+}
+
+/// An operator that the importer reads, for the generated table of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Operator {
+    /// Its domain; the standard one is empty.
+    pub domain: &'static str,
+    /// Its name.
+    pub name: &'static str,
+    /// First version of the domain's operator set that it is read of.
+    pub since: i64,
+    /// The last one, if it was taken out.
+    pub until: Option<i64>,
+}
+
+/// All operators that the importer reads, by domain and name.
+pub fn operators() -> Vec<Operator> {
+    let until = |e: &OpEntry| Some(e.until).filter(|&u| u != i64::MAX);
+    let mut all: Vec<Operator> = tables()
+        .flatten()
+        .map(|e| Operator { domain: e.domain, name: e.name, since: e.since, until: until(e) })
+        .collect();
+    all.sort_unstable();
+    all
 }

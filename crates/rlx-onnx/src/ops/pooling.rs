@@ -76,9 +76,14 @@ fn max_pool(cx: &mut NodeCx<'_, '_>) -> Out {
 
 fn average_pool(cx: &mut NodeCx<'_, '_>) -> Out {
     let x = cx.input(0)?;
+    Ok(vec![average_of(cx, x)?])
+}
+
+/// The averages of a value in the windows that the node names.
+pub(super) fn average_of(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<ValueId, Failure> {
     let p = pool(cx, x)?;
     let include = cx.flag("count_include_pad", false)?;
-    Ok(vec![reduce_window(cx, x, p, WindowKind::Mean, include)?])
+    reduce_window(cx, x, p, WindowKind::Mean, include)
 }
 
 /// `|x|ᵖ`, whose sum's p-th root is the norm.

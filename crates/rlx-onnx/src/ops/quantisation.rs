@@ -51,7 +51,7 @@ fn spread(cx: &mut NodeCx<'_, '_>, v: ValueId, x: ValueId, axis: i64, block: i64
 }
 
 /// Rounds to the integers of `to` within its range, or converts to a small float.
-fn round_to(
+pub(super) fn round_to(
     cx: &mut NodeCx<'_, '_>,
     x: ValueId,
     to: DType,
@@ -72,7 +72,7 @@ fn round_to(
     convert(cx, y, to, true)
 }
 
-fn quantize(cx: &mut NodeCx<'_, '_>) -> Out {
+pub(super) fn quantize(cx: &mut NodeCx<'_, '_>) -> Out {
     let (x, scale, zero) = (cx.input(0)?, cx.input(1)?, cx.opt(2)?);
     let (axis, block) = (cx.int("axis", 1)?, cx.int("block_size", 0)?);
     let saturate = cx.flag("saturate", true)?;
@@ -94,7 +94,7 @@ fn quantize(cx: &mut NodeCx<'_, '_>) -> Out {
     Ok(vec![round_to(cx, y, to, zero, saturate)?])
 }
 
-fn dequantize(cx: &mut NodeCx<'_, '_>) -> Out {
+pub(super) fn dequantize(cx: &mut NodeCx<'_, '_>) -> Out {
     let (x, scale, zero) = (cx.input(0)?, cx.input(1)?, cx.opt(2)?);
     let (axis, block) = (cx.int("axis", 1)?, cx.int("block_size", 0)?);
     let said = cx.opt_dtype_unless_zero("output_dtype")?;
@@ -124,6 +124,11 @@ fn dequantize(cx: &mut NodeCx<'_, '_>) -> Out {
 /// Scale and zero point follow from the operand's own range, which is widened to hold 0.
 fn dynamic_quantize(cx: &mut NodeCx<'_, '_>) -> Out {
     let x = cx.input(0)?;
+    Ok(dynamic(cx, x)?.to_vec())
+}
+
+/// An operand as u8, with its scale and its zero point.
+pub(super) fn dynamic(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<[ValueId; 3], Failure> {
     let rank = cx.rank(x)? as i64;
     let axes: Vec<i64> = (0..rank).collect();
     let (zero, top) = (cx.scalar_like(x, 0.0)?, cx.scalar_like(x, 255.0)?);
@@ -140,7 +145,7 @@ fn dynamic_quantize(cx: &mut NodeCx<'_, '_>) -> Out {
     let point = b.convert(shift, DType::U8)?;
     let y = b.div(x, scale)?;
     let y = round_to(cx, y, DType::U8, Some(point), true)?;
-    Ok(vec![y, scale, point])
+    Ok([y, scale, point])
 }
 
 /// `quantize(dequantize(a) @ dequantize(b))`, the product being exact in integers.

@@ -183,7 +183,7 @@ fn causal_conv(cx: &mut NodeCx<'_, '_>) -> Out {
     let words = [("none", false), ("silu", true), ("swish", true)];
     let gated = cx.word("activation", "none", &words)?;
     let (xs, ws) = (cx.shape(x)?, cx.shape(w)?);
-    let (&[ref b, ref c, ref length], 3) = (xs.dims(), ws.rank()) else {
+    let ([b, c, length], 3) = (xs.dims(), ws.rank()) else {
         return Err(Failure::refused(format!("operand {xs} and kernel {ws} must have three axes")));
     };
     let groups = c.as_const().ok_or_else(|| Failure::refused("the number of channels must be known"))?;

@@ -2,7 +2,8 @@
 //!
 //! The `onnx` package of the Python registry, pinned and hash-checked by `requirements.txt`, holds the suites `simple`,
 //! `pytorch-operator` and `pytorch-converted` as files and the node cases as programs that write them. Where the folder `../shared`
-//! lies beside the repository, its archive of the node cases saves making them. All is kept under the build folder.
+//! lies beside the repository, its archive of the node cases saves making them. Cases of ONNX Runtime's operators are in
+//! `microsoft.zip`, which `make_microsoft.py` makes. All is kept under the build folder.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,8 +12,8 @@ use std::process::Command;
 const VERSION: &str = "1.23.2";
 
 /// Suites in the order in which they are shown, with the least number of cases that each has.
-pub const SUITES: [(&str, usize); 4] =
-    [("node", 1884), ("simple", 23), ("pytorch-operator", 35), ("pytorch-converted", 82)];
+pub const SUITES: [(&str, usize); 5] =
+    [("node", 1884), ("simple", 23), ("pytorch-operator", 35), ("pytorch-converted", 82), ("com.microsoft", 61)];
 
 /// One case.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +50,7 @@ pub fn find(filter: &str) -> Result<(Vec<Case>, Vec<String>), String> {
     let mut folders = Vec::new();
     if python {
         let site = installed()?;
-        folders.extend(SUITES[1..].iter().map(|&(s, _)| (s, site.join("onnx/backend/test/data").join(s))));
+        folders.extend(SUITES[1..4].iter().map(|&(s, _)| (s, site.join("onnx/backend/test/data").join(s))));
         let node = if archive.exists() { unpacked(&archive)? } else { written(&site)? };
         folders.push(("node", node));
     } else if archive.exists() {
@@ -58,6 +59,7 @@ pub fn find(filter: &str) -> Result<(Vec<Case>, Vec<String>), String> {
     } else {
         skipped.push("there is no python3 to fetch any suite".into());
     }
+    folders.push(("com.microsoft", microsoft()?));
     let mut cases = Vec::new();
     for (suite, folder) in folders {
         let entries = std::fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -130,4 +132,23 @@ fn unpacked(archive: &Path) -> Result<PathBuf, String> {
         vec![tar]
     })?;
     Ok(folder.join("node"))
+}
+
+/// The cases of ONNX Runtime's operators.
+fn microsoft() -> Result<PathBuf, String> {
+    const ARCHIVE: &[u8] = include_bytes!("../microsoft.zip");
+    // Another archive is another folder.
+    let sum = ARCHIVE.iter().fold(0u64, |h, &b| h.rotate_left(5).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ u64::from(b));
+    let folder = kept().join(format!("microsoft-{sum:016x}"));
+    if folder.exists() {
+        return Ok(folder);
+    }
+    let part = folder.with_extension(format!("part{}", std::process::id()));
+    let mut archive = zip::ZipArchive::new(std::io::Cursor::new(ARCHIVE)).map_err(|e| e.to_string())?;
+    archive.extract(&part).map_err(|e| format!("{}: {e}", part.display()))?;
+    match std::fs::rename(&part, &folder) {
+        Err(_) if folder.exists() => std::fs::remove_dir_all(&part).map_err(|e| e.to_string())?,
+        moved => moved.map_err(|e| format!("{}: {e}", folder.display()))?,
+    }
+    Ok(folder)
 }

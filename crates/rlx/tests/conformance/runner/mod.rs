@@ -4,6 +4,7 @@
 pub mod cases;
 pub mod compare;
 pub mod exceptions;
+pub mod operators;
 pub mod table;
 pub mod ways;
 
@@ -42,6 +43,21 @@ pub struct Report {
     pub fixed: bool,
     /// One for each way.
     pub ways: Vec<Outcome>,
+    /// What became of the operator, if the case is one node.
+    pub made: Option<Made>,
+}
+
+/// What became of a single node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// The node's domain.
+    pub domain: String,
+    /// Dtype of its first operand, if it has one.
+    pub dtype: Option<String>,
+    /// Ops of the graph that the import gave, constants left out.
+    pub ops: usize,
+    /// Kernels of the compiled program.
+    pub kernels: usize,
 }
 
 impl Report {

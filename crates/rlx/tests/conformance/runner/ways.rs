@@ -10,7 +10,7 @@ use rlx_ir::testing::RandomGraph;
 
 use super::cases::Case;
 use super::compare::{Random, difference, implausible};
-use super::{Outcome, Report};
+use super::{Made, Outcome, Report};
 
 /// Names of the ways: the evaluator; compiled; compiled without optimisation; all inputs constants, so that the folder computes what
 /// it may; all inputs parameters, so that all is prepared.
@@ -19,7 +19,7 @@ pub const WAYS: [&str; 5] = ["evaluator", "compiled", "unoptimised", "constants"
 /// A case of which nothing ran.
 pub fn all_failed(case: &Case, operator: &str, why: String) -> Report {
     let ways = vec![Outcome::Failed(why); WAYS.len()];
-    Report { case: case.clone(), operator: operator.into(), fixed: false, ways }
+    Report { case: case.clone(), operator: operator.into(), fixed: false, ways, made: None }
 }
 
 /// Runs a case.
@@ -30,8 +30,13 @@ pub fn run(case: &Case) -> Report {
         Err(e) => return all_failed(case, "(unreadable)", e.to_string()),
     };
     let operator = operator(case, &model);
-    let mut report =
-        Report { case: case.clone(), operator: operator.clone(), fixed: false, ways: vec![Outcome::Passed; 5] };
+    let mut report = Report {
+        case: case.clone(),
+        operator: operator.clone(),
+        fixed: false,
+        ways: vec![Outcome::Passed; WAYS.len()],
+        made: None,
+    };
     let sets = (0..).map(|k| case.folder.join(format!("test_data_set_{k}"))).take_while(|f| f.exists());
     let mut ran = 0;
     for folder in sets {
@@ -40,10 +45,11 @@ pub fn run(case: &Case) -> Report {
             Ok(s) => s,
             Err(e) => return all_failed(case, &operator, e),
         };
-        let (fixed, ways) = match set.run(&model) {
+        let (fixed, ways, made) = match set.run(&model) {
             Ok(r) => r,
             Err(e) => return all_failed(case, &operator, e),
         };
+        report.made = made;
         report.fixed |= fixed;
         for (have, new) in report.ways.iter_mut().zip(ways) {
             if have.is_good() {
@@ -105,8 +111,8 @@ impl Set {
         Ok(Set { inputs: tensors(&data.inputs)?, outputs: tensors(&data.outputs)?, rtol, atol, random })
     }
 
-    /// Runs all ways; whether inputs had to be fixed, and the outcomes.
-    fn run(&self, model: &Model) -> Result<(bool, Vec<Outcome>), String> {
+    /// Runs all ways; whether inputs had to be fixed, the outcomes, and what became of a single node.
+    fn run(&self, model: &Model) -> Result<(bool, Vec<Outcome>, Option<Made>), String> {
         let (fixed, imported) = self.import(model)?;
         let module = &imported.module;
         rlx::ir::verify(module).map_err(|e| format!("verifier: {e}"))?;
@@ -116,24 +122,36 @@ impl Set {
         let all = self.inputs.iter().cloned().collect();
         let constants = import(model, &ImportOptions { fixed_inputs: all, ..ImportOptions::default() });
         let graph = RandomGraph { module: module.clone(), inputs: inputs.clone(), seed: 0 };
-        Ok((
-            fixed,
-            vec![
-                self.judge(evaluated(module, &inputs)),
-                self.judge(compiled(module, &inputs, &options)),
-                self.judge(compiled(module, &inputs, &options.clone().unoptimised())),
-                self.judge(constants.map_err(|e| e.to_string()).and_then(|i| {
-                    rlx::ir::verify(&i.module).map_err(|e| format!("verifier: {e}"))?;
-                    compiled(&i.module, &EvalInputs::default(), &options)
-                })),
-                self.judge(
-                    graph
-                        .inputs_as_params()
-                        .map_err(|e| e.to_string())
-                        .and_then(|g| compiled(&g.module, &g.inputs, &options)),
-                ),
-            ],
-        ))
+        let mut kernels = 0;
+        let optimised = compiled(module, &inputs, &options).map(|(outputs, n)| {
+            kernels = n;
+            outputs
+        });
+        let only = |r: Result<(Vec<Tensor>, usize), String>| r.map(|(outputs, _)| outputs);
+        let outcomes = vec![
+            self.judge(evaluated(module, &inputs)),
+            self.judge(optimised),
+            self.judge(only(compiled(module, &inputs, &options.clone().unoptimised()))),
+            self.judge(constants.map_err(|e| e.to_string()).and_then(|i| {
+                rlx::ir::verify(&i.module).map_err(|e| format!("verifier: {e}"))?;
+                only(compiled(&i.module, &EvalInputs::default(), &options))
+            })),
+            self.judge(
+                graph
+                    .inputs_as_params()
+                    .map_err(|e| e.to_string())
+                    .and_then(|g| only(compiled(&g.module, &g.inputs, &options))),
+            ),
+        ];
+        Ok((fixed, outcomes, self.made(model, module, kernels)))
+    }
+
+    fn made(&self, model: &Model, module: &Module, kernels: usize) -> Option<Made> {
+        let [node] = &model.main.nodes[..] else { return None };
+        let known = |name: &str| matches!(name, "constant" | "from_dims");
+        let ops = module.main.nodes().iter().filter(|n| !known(n.op.name())).count();
+        let first = node.inputs.first().and_then(|name| self.inputs.iter().find(|(n, _)| n == name));
+        Some(Made { domain: node.domain.clone(), dtype: first.map(|(_, t)| t.dtype().to_string()), ops, kernels })
     }
 
     /// The model with its inputs free, or if it asks for operands that are known when it is compiled, with as few as possible of its
@@ -197,16 +215,20 @@ fn evaluated(module: &Module, inputs: &EvalInputs) -> Result<Vec<Tensor>, String
     results.outputs.iter().map(tensor).collect()
 }
 
-fn compiled(module: &Module, inputs: &EvalInputs, options: &CompileOptions) -> Result<Vec<Tensor>, String> {
+/// Outputs, and the number of kernels.
+fn compiled(module: &Module, inputs: &EvalInputs, options: &CompileOptions) -> Result<(Vec<Tensor>, usize), String> {
     let session = Session::with_options(Device::Cpu, options.clone()).map_err(|e| e.to_string())?;
     let mut program = session.compile_hir(module).map_err(|e| format!("compiling: {e}"))?;
+    let kernels = program.report().kernels.iter().map(|(_, n)| n).sum();
     let names: Vec<String> = program.inputs().iter().map(|p| p.name.to_string()).collect();
     let tensors = inputs.inputs.iter().filter_map(Value::as_tensor);
     let given: Vec<(&str, &Tensor)> = names.iter().map(String::as_str).zip(tensors).collect();
     if program.states().is_empty() {
-        return program.run_tensors(&given).map_err(|e| format!("running: {e}"));
+        return program.run_tensors(&given).map(|o| (o, kernels)).map_err(|e| format!("running: {e}"));
     }
     let given: Vec<(&str, Input<'_>)> = given.iter().map(|&(n, t)| (n, Input::from(t))).collect();
     let outputs = program.run_borrowed(&given).map_err(|e| format!("running: {e}"))?;
-    outputs.iter().map(|o| Tensor::from_bytes(o.dtype, &o.dims, o.bytes).map_err(|e| e.to_string())).collect()
+    let tensor = |o: &rlx::compile::target::BorrowedTensor<'_>| Tensor::from_bytes(o.dtype, &o.dims, o.bytes);
+    let outputs: Result<Vec<Tensor>, _> = outputs.iter().map(tensor).collect();
+    outputs.map(|o| (o, kernels)).map_err(|e| e.to_string())
 }
