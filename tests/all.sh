@@ -6,8 +6,10 @@ cd "$(dirname "$0")/.."
 step() { printf '\n== %s\n' "$*"; "$@"; }
 
 step cargo fmt --all --check
+step cargo fmt --manifest-path examples/backend/Cargo.toml --check
 step cargo clippy --workspace --all-targets -- -D warnings
 step cargo xtask tidy
 step cargo xtask docs --check
 step cargo test --workspace
+step cargo test --manifest-path examples/backend/Cargo.toml --target-dir target
 step cargo run --release --manifest-path fuzz/Cargo.toml --bin smoke -- 60

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod dump;
+pub mod engine;
 pub mod error;
 pub mod lir;
 pub mod lower;
@@ -16,6 +17,7 @@ pub mod report;
 pub mod rewrite;
 pub mod target;
 
+pub use engine::{Call, Done, Engine, EngineExecutable};
 pub use error::{CompileError, InputProblem, LowerError, RunError};
 pub use options::{CompileOptions, EnvError, Fusion, MatmulPrecision, Precision, PrecisionPolicy, ScaledQuant};
 pub use pass::{Pass, PassCx, Phase};

@@ -1,8 +1,9 @@
 //! The one list of passes, and how it is run. Every door into the compiler comes through here.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
-use rlx_ir::Module;
+use rlx_ir::{Graph, Module, Node};
 
 use crate::error::CompileError;
 use crate::lir::LirModule;
@@ -11,7 +12,7 @@ use crate::options::CompileOptions;
 use crate::pass::{Pass, PassCx, PassError, Phase};
 use crate::passes::{self, bind_dims, bind_params, canonicalise, cse, dce, fold, hoist, legalise, recognise, split};
 pub use crate::report::{CompileReport, PassReport};
-use crate::target::{Claims, InputStage, TargetModule};
+use crate::target::{Claims, InputStage, Offender, TargetModule};
 
 /// One place in the pipeline.
 pub struct Step {
@@ -132,9 +133,12 @@ pub struct Compiled {
     pub report: CompileReport,
 }
 
-/// Runs all phases.
+/// Runs all phases. A size that depends on data is an error for a target without symbolic shapes.
 pub fn compile_module(module: &Module, claims: &Claims, options: &CompileOptions) -> Result<Compiled, CompileError> {
     let (module, mut report) = run_passes(module.clone(), Some(claims), options, Phase::Legalise)?;
+    if !claims.symbolic_shapes {
+        no_sizes_of_data(&module.main, claims)?;
+    }
     let mut dump = crate::dump::Dumper::numbered_from(options, report.passes.len() + 1)?;
     let (prepare, main) = timed(&split::PASS, &module, Some(claims), options, &mut report, |cx| {
         split::split(&module, cx).map_err(PassError::from)
@@ -183,6 +187,23 @@ fn check_lir(lir: &LirModule) -> Result<(), CompileError> {
         lower::check::check(program).map_err(|faults| CompileError::Lir(format!("{name}: {}", faults.join("\n  "))))?;
     }
     Ok(())
+}
+
+/// Every node whose size depends on data, as one error: for targets that take fixed sizes.
+fn no_sizes_of_data(g: &Graph, claims: &Claims) -> Result<(), CompileError> {
+    let known = g.input_symbols();
+    let of_data = |n: &Node| {
+        let mut symbols = BTreeSet::new();
+        n.results.iter().for_each(|&r| g.ty(r).collect_symbols(&mut symbols));
+        !symbols.is_subset(&known)
+    };
+    let why = |n: &Node| {
+        let types: Vec<String> = n.results.iter().map(|&r| g.ty(r).to_string()).collect();
+        format!("the target takes fixed sizes only, and that of its result {} depends on data", types.join(", "))
+    };
+    let offends = g.nodes().iter().filter(|n| of_data(n));
+    let ops: Vec<Offender> = offends.map(|n| (g.describe(&n.op, &n.operands, &n.loc), why(n))).collect();
+    if ops.is_empty() { Ok(()) } else { Err(CompileError::Unsupported { target: claims.target.clone(), ops }) }
 }
 
 /// Lowers both programs, counts kernels, and in tests and debug builds checks the result.
@@ -264,7 +285,7 @@ fn verify(pass: &'static str, module: &Module, options: &CompileOptions) -> Resu
 }
 
 fn count_nodes(m: &Module) -> usize {
-    fn graph(g: &rlx_ir::Graph) -> usize {
+    fn graph(g: &Graph) -> usize {
         g.nodes().iter().map(|n| 1 + n.regions.iter().map(graph).sum::<usize>()).sum()
     }
     graph(&m.main) + m.functions.values().map(graph).sum::<usize>()

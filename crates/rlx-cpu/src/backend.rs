@@ -6,44 +6,15 @@ use rlx_compile::target::{Claims, ExecutableGraph, InputStage, Peak};
 use rlx_compile::{Backend, CompileError, CompileOptions, TargetModule};
 use rlx_driver::{Device, Isa, ThreadPool};
 use rlx_ir::ops::Contraction;
-use rlx_ir::ops::elementwise::{Binary, Compare, Unary};
 use rlx_ir::{DType, Node, Op, TensorType};
 
 /// The CPU backend.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuBackend;
 
-/// Ops that lowering turns into views, maps, rows, contractions and control kernels.
-const LOWERED: &[&str] = &[
-    "select",
-    "clamp",
-    "convert",
-    "constant",
-    "from_dims",
-    "reshape",
-    "transpose",
-    "broadcast_to",
-    "slice",
-    "concat",
-    "pad",
-    "reverse",
-    "iota",
-    "shape_of",
-    "read_dims",
-    "reduce",
-    "reduce_window",
-    "dot_general",
-    "conv",
-    "conv_transpose",
-    "if",
-    "loop",
-    "scan",
-    "call",
-    "softmax",
-    "layer_norm",
-    "rms_norm",
-    "attention",
-];
+/// The kinds of kernels that run here, besides those of [`library`].
+const KERNELS: &[&str] =
+    &["map", "row", "contract", "conv", "conv_transpose", "window", "attention", "branch", "loop", "scan", "call"];
 
 /// What is not taken of claimed ops.
 fn limits(node: &Node, _operands: &[&TensorType]) -> Result<(), String> {
@@ -57,15 +28,12 @@ fn limits(node: &Node, _operands: &[&TensorType]) -> Result<(), String> {
 
 impl Backend for CpuBackend {
     fn claims(&self, _device: Device) -> Claims {
-        let unary = Unary::ALL.iter().map(|f| f.name());
-        let binary = Binary::ALL.iter().map(|f| f.name());
-        let compare = Compare::ALL.iter().map(|f| f.name());
-        let other = LOWERED.iter().chain(library::OPS).copied();
-        let names = unary.chain(binary).chain(compare).chain(other);
+        let mut ops = rlx_compile::lower::ops_of(KERNELS);
+        ops.extend(library::OPS.iter().chain(&["read_dims"]).map(|s| s.to_string()));
         Claims {
             target: "cpu".into(),
             stage: InputStage::Lir,
-            ops: names.map(str::to_string).collect(),
+            ops,
             dtypes: DType::ALL.iter().copied().filter(|&d| d != DType::Str).collect(),
             filter: Some(limits),
             symbolic_shapes: true,

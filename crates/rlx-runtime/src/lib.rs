@@ -17,6 +17,7 @@ pub use compiled::{CompiledGraph, Outputs};
 pub use error::{Error, Result};
 pub use inputs::Input;
 pub use registry::{availability, backend_for, feature_compiled, is_available, register_backend, registered_devices};
+pub use rlx_compile::engine::{Call, Done, Engine, EngineExecutable};
 pub use rlx_compile::error::LowerError;
 pub use rlx_compile::error::{CompileError, InputProblem, RunError};
 pub use rlx_compile::lir::LirModule;

@@ -6,6 +6,7 @@
 //! independently of how it was made.
 
 mod buffers;
+mod claims;
 mod contract;
 mod control;
 mod emit;
@@ -22,6 +23,8 @@ mod states;
 mod views;
 
 pub mod check;
+
+pub use claims::ops_of;
 
 use std::collections::HashSet;
 

@@ -43,7 +43,8 @@ pub struct Claims {
     pub dtypes: BTreeSet<DType>,
     /// Further limits: why a node of a claimed op is not taken.
     pub filter: Option<NodeFilter>,
-    /// True if one program serves all shapes; false if each binding is compiled on its own.
+    /// True if one program serves all shapes. If false, sessions compile anew for each binding of the symbols, through the same passes,
+    /// and the backend sees numbers only.
     pub symbolic_shapes: bool,
     /// True if a map may write where it reads.
     pub in_place: bool,
