@@ -13,7 +13,8 @@ use rlx_ir::{DType, Dim, DimBinding, Graph, Shape, Tensor, TensorType};
 use crate::error::{InputProblem, RunError};
 use crate::lir::Lir;
 use crate::target::{
-    BorrowedTensor, BorrowedTensors, ExecStats, ExecutableGraph, KernelProfile, PortInfo, Signature, TargetModule, TensorMut, TensorRef,
+    BorrowedTensor, BorrowedTensors, ExecStats, ExecutableGraph, KernelProfile, PortInfo, Signature, TargetModule,
+    TensorMut, TensorRef,
 };
 
 /// What one run works on. Everything was checked against the signature.

@@ -14,11 +14,16 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod nn;
+pub mod trace;
+
 pub use rlx_compile as compile;
 pub use rlx_driver as driver;
 pub use rlx_ir as ir;
 pub use rlx_onnx as onnx;
 pub use rlx_runtime as runtime;
+
+pub use trace::trace;
 
 pub use rlx_ir::{
     Builder, DType, Dim, DimBinding, Graph, GraphModule, HirModule, Module, Shape, Symbol, Tensor, Value,

@@ -2,7 +2,7 @@
 
 use rlx_ir::ops::shape::{Concat, Reshape, Reverse, Slice, Transpose};
 use rlx_ir::ops::{Indexing, ShapeOp};
-use rlx_ir::{Dim, Op, ValueId};
+use rlx_ir::{DType, Dim, Op, ValueId};
 
 use super::{Canon, Found};
 
@@ -116,26 +116,48 @@ pub fn concat(c: &mut Canon<'_, '_>, op: &Op, operands: &[ValueId]) -> Found {
     c.emit(op.clone(), &parts).map(Some)
 }
 
-/// Taking one known position along an axis of known size is a slice.
+/// Taking positions that follow each other along an axis is a slice.
 pub fn gather(c: &mut Canon<'_, '_>, op: &Op, operands: &[ValueId]) -> Found {
     let (Op::Indexing(Indexing::Gather(gather)), &[x, index]) = (op, operands) else { return Ok(None) };
     let (Some(t), Some(i)) = (c.g().tensor_type(x), c.g().tensor_type(index)) else { return Ok(None) };
-    let position = match (i.shape.as_static(), c.g().elems(index)) {
-        (Some(sizes), Some([at])) if sizes.iter().all(|&n| n == 1) => at.as_const(),
-        _ => None,
-    };
-    let size = t.shape.get(gather.axis).and_then(Dim::as_const);
-    let (Some(at), Some(size)) = (position, size) else { return Ok(None) };
-    let at = if at < 0 { at + size } else { at };
-    if !(0..size).contains(&at) {
+    let Some(size) = t.shape.get(gather.axis) else { return Ok(None) };
+    let Some((start, limit)) = positions(c, index, size) else { return Ok(None) };
+    // Out of range, the run says so.
+    if limit.known_le_with(size, c.g().bounds()) == Some(false) {
         return Ok(None);
     }
     let rank = t.shape.rank();
     let (mut starts, mut limits) = (vec![Dim::ZERO; rank], t.shape.to_vec());
-    (starts[gather.axis], limits[gather.axis]) = (Dim::from(at), Dim::from(at + 1));
     let mut dims = t.shape[..gather.axis].to_vec();
     dims.extend(i.shape.iter().cloned());
     dims.extend_from_slice(&t.shape[gather.axis + 1..]);
+    (starts[gather.axis], limits[gather.axis]) = (start, limit);
     let slice = c.emit(Slice { starts, limits, strides: vec![1; rank] }, &[x])?;
     c.emit(Reshape { dims }, &[slice]).map(Some)
+}
+
+/// Start and end of the positions that indices name, if these are integers in a row.
+fn positions(c: &Canon<'_, '_>, index: ValueId, size: &Dim) -> Option<(Dim, Dim)> {
+    if let Some(elems) = c.g().elems(index) {
+        let first = elems.first()?.as_const()?;
+        let first = if first < 0 { first.checked_add(size.as_const()?)? } else { first };
+        let in_row = |(n, d): (usize, &Dim)| {
+            let at = d.as_const()?;
+            let at = if at < 0 { at.checked_add(size.as_const()?)? } else { at };
+            Some(at == first.checked_add(i64::try_from(n).ok()?)?)
+        };
+        // One position of a size that is not known is left to the run, and so is what is out of range.
+        let known = elems.len() > 1 || size.is_const();
+        let all = known && first >= 0 && elems.iter().enumerate().all(|e| in_row(e) == Some(true));
+        let end = first.checked_add(i64::try_from(elems.len()).ok()?)?;
+        return all.then(|| (Dim::from(first), Dim::from(end)));
+    }
+    let mut at = index;
+    while let Some((Op::ShapeOp(ShapeOp::Reshape(_)), &[inner])) = c.def(at) {
+        at = inner;
+    }
+    let Some((Op::ShapeOp(ShapeOp::Iota(iota)), _)) = c.def(at) else { return None };
+    let others = iota.dims.iter().enumerate().filter(|(a, _)| *a != iota.axis);
+    let counts = matches!(iota.dtype, DType::I64 | DType::I32) && others.into_iter().all(|(_, d)| *d == Dim::ONE);
+    counts.then(|| (Dim::ZERO, iota.dims.get(iota.axis).cloned().unwrap_or(Dim::ONE)))
 }
