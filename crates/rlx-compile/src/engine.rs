@@ -91,6 +91,8 @@ struct Counters {
 pub struct EngineExecutable<E: Engine> {
     shared: Arc<Shared<E>>,
     params: Vec<Option<Tensor>>,
+    /// Outputs of prepare, while they are those of the present parameters.
+    prepared: Mutex<Option<Arc<Vec<Tensor>>>>,
     /// Parameters of main, while they are those of the present parameters.
     ready: Mutex<Option<Arc<Vec<Tensor>>>>,
     states: Vec<Option<Tensor>>,
@@ -146,6 +148,7 @@ impl<E: Engine> EngineExecutable<E> {
         EngineExecutable {
             shared: Arc::new(shared),
             params: defaults,
+            prepared: Mutex::new(None),
             ready: Mutex::new(None),
             states,
             held: Vec::new(),
@@ -170,18 +173,7 @@ impl<E: Engine> EngineExecutable<E> {
         if !absent.is_empty() {
             return Err(RunError::Inputs(absent));
         }
-        let prepared = match &shared.prepare_params {
-            Some(indices) => {
-                let given: Vec<Tensor> = indices.iter().filter_map(|&i| self.params.get(i)?.clone()).collect();
-                let ports: Vec<&PortInfo> = indices.iter().filter_map(|&i| shared.signature.params.get(i)).collect();
-                let mut equations = Vec::new();
-                ports.iter().zip(&given).for_each(|(p, t)| equate(&mut equations, "parameter", p, t.dims()));
-                let binding = solved(&equations, &shared.bounds)?;
-                self.counters.prepares.fetch_add(1, Ordering::Relaxed);
-                shared.engine.prepare(&given, &binding)?
-            }
-            None => Vec::new(),
-        };
+        let prepared = self.prepared()?;
         let all: Option<Vec<Tensor>> = shared
             .main_params
             .iter()
@@ -198,6 +190,26 @@ impl<E: Engine> EngineExecutable<E> {
         let all = Arc::new(all);
         *slot = Some(all.clone());
         Ok(all)
+    }
+
+    /// Outputs of prepare, which runs unless they are there. All parameters are.
+    fn prepared(&self) -> Result<Arc<Vec<Tensor>>, RunError> {
+        let shared = &*self.shared;
+        let Some(indices) = &shared.prepare_params else { return Ok(Arc::default()) };
+        let mut slot = lock(&self.prepared);
+        if let Some(p) = &*slot {
+            return Ok(p.clone());
+        }
+        let given: Vec<Tensor> = indices.iter().filter_map(|&i| self.params.get(i)?.clone()).collect();
+        let mut equations = Vec::new();
+        for (port, t) in indices.iter().filter_map(|&i| shared.signature.params.get(i)).zip(&given) {
+            equate(&mut equations, "parameter", port, t.dims());
+        }
+        let binding = solved(&equations, &shared.bounds)?;
+        self.counters.prepares.fetch_add(1, Ordering::Relaxed);
+        let made = Arc::new(shared.engine.prepare(&given, &binding)?);
+        *slot = Some(made.clone());
+        Ok(made)
     }
 
     fn present(&self, i: usize) -> Result<Tensor, RunError> {
@@ -298,6 +310,9 @@ impl<E: Engine> ExecutableGraph for EngineExecutable<E> {
         let port = params.get(index).ok_or_else(|| no_such("parameter", index, params))?;
         check_port("parameter", port, value.dtype(), value.dims()).map_err(|p| RunError::Inputs(vec![p]))?;
         *lock(&self.ready) = None;
+        if self.shared.prepare_params.as_ref().is_some_and(|p| p.contains(&index)) {
+            *lock(&self.prepared) = None;
+        }
         if let Some(slot) = self.params.get_mut(index) {
             *slot = Some(value);
         }
@@ -388,6 +403,7 @@ impl<E: Engine> ExecutableGraph for EngineExecutable<E> {
         Box::new(EngineExecutable {
             shared: self.shared.clone(),
             params: self.params.clone(),
+            prepared: Mutex::new(lock(&self.prepared).clone()),
             ready: Mutex::new(lock(&self.ready).clone()),
             states: self.states.clone(),
             held: Vec::new(),
@@ -397,10 +413,7 @@ impl<E: Engine> ExecutableGraph for EngineExecutable<E> {
 
     fn stats(&self) -> ExecStats {
         let get = |x: &AtomicU64| x.load(Ordering::Relaxed);
-        let prepared = lock(&self.ready).as_ref().map_or(0, |all| {
-            let pairs = self.shared.main_params.iter().zip(all.iter());
-            pairs.filter(|(o, _)| matches!(o, Origin::Prepared(_))).map(|(_, t)| t.bytes().len()).sum()
-        });
+        let prepared: usize = lock(&self.prepared).as_ref().map_or(0, |all| all.iter().map(|t| t.bytes().len()).sum());
         // Sizes are solved anew in each run: an engine has nothing that a binding could be kept for.
         let runs = get(&self.counters.runs);
         ExecStats {

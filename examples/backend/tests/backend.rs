@@ -196,6 +196,43 @@ fn parameters_belong_to_all_shapes() {
 }
 
 #[test]
+fn prepare_runs_again_only_for_what_it_reads() {
+    let _turn = turn();
+    let t = sentences(1, 3);
+    for (name, backend) in backends() {
+        let mut program = session(&backend).compile_hir(&transformer()).unwrap();
+        for (param, prepares) in [("", 1), ("0.q.bias", 1), ("log_scale", 2), ("1.norm2.weight", 2), ("table", 3)] {
+            if let Some(p) = program.params().iter().find(|p| &*p.name == param) {
+                let n: usize = p.ty.shape.as_static().unwrap().iter().product();
+                program.set_param(param, &vec![0.5; n]).unwrap();
+            }
+            program.run_tensors(&inputs(&t)).unwrap();
+            assert_eq!(program.stats().prepares, prepares, "{name} after setting {param}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_read_is_not_computed() {
+    let _turn = turn();
+    let mut b = Builder::new("main");
+    let x = b.input("x", DType::F32, [Dim::symbol("n")]).unwrap();
+    let cheap = b.exp(x).unwrap();
+    let dear = [(); 5].iter().try_fold(x, |y, ()| b.exp(y)).unwrap();
+    b.output("cheap", cheap).unwrap();
+    b.output("dear", dear).unwrap();
+    let module = Module::from_graph(b.finish());
+    let program = session(&(Arc::new(GraphBackend) as Arc<dyn Backend>)).compile_hir(&module).unwrap();
+    let x = [0.5f32, -1.0];
+    let given = [("x", x.as_slice().into())];
+    program.run_read_outputs(&given, Some(&[0])).unwrap();
+    assert_eq!(program.stats().kernels, 1);
+    let both = program.run_read_outputs(&given, Some(&[1, 0])).unwrap();
+    assert_eq!(program.stats().kernels, 1 + 5);
+    assert_eq!(*both[1].as_slice::<f32>().unwrap(), x.map(f32::exp));
+}
+
+#[test]
 fn every_way_of_running_agrees() {
     let _turn = turn();
     let t = sentences(2, 3);
