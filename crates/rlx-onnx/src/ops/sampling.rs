@@ -37,6 +37,9 @@ enum Outside {
     },
 }
 
+/// Combinations of taps that are written out: cubic on four axes.
+const MOST_TAPS: usize = 256;
+
 /// One tap of every place: its index on the axis, and its weight.
 type Tap = (ValueId, ValueId);
 
@@ -71,6 +74,10 @@ impl Rows {
     /// The weighted values of combinations of taps, `[…, channels]` each. `image` has the image of every place and broadcasts to
     /// the taps.
     fn values(&self, cx: &mut NodeCx<'_, '_>, taps: &[Vec<Tap>], image: ValueId) -> Result<Vec<ValueId>, Failure> {
+        let combinations = taps.iter().fold(1usize, |n, t| n.saturating_mul(t.len()));
+        if combinations > MOST_TAPS {
+            return Err(Failure::unsupported(format!("{combinations} points around each place")));
+        }
         let points = cx.b().from_dim(self.points.clone())?;
         let start = cx.b().mul(image, points)?;
         let mut all: Vec<(ValueId, Option<ValueId>)> = vec![(start, None)];

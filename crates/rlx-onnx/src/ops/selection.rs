@@ -23,7 +23,9 @@ fn unique(cx: &mut NodeCx<'_, '_>) -> Out {
         None => (cx.b().reshape(x, [shape.numel(), Dim::ONE])?, None),
         Some(a) => {
             let a = cx.axis(x, a)?;
-            let front = cx.b().swap_axes(x, a as i64, 0)?;
+            // The other axes keep their order: that of comparing slices follows from it.
+            let perm: Vec<usize> = [a].into_iter().chain((0..shape.rank()).filter(|&i| i != a)).collect();
+            let front = cx.b().transpose(x, &perm)?;
             let rest: Vec<Dim> = cx.shape(front)?.into_dims().split_off(1);
             let m = super::sizes::product(&rest);
             (cx.b().reshape(front, [shape[a].clone(), m])?, Some((a, rest)))
@@ -66,8 +68,10 @@ fn unique(cx: &mut NodeCx<'_, '_>) -> Out {
     let y = match rest {
         None => b.reshape(y, [k])?,
         Some((a, rest)) => {
+            let rank = rest.len() + 1;
             let y = b.reshape(y, [k].into_iter().chain(rest))?;
-            b.swap_axes(y, a as i64, 0)?
+            let perm: Vec<usize> = (1..=a).chain([0]).chain(a + 1..rank).collect();
+            b.transpose(y, &perm)?
         }
     };
     Ok(vec![y, first, inverse, counts])
@@ -239,6 +243,11 @@ fn det(cx: &mut NodeCx<'_, '_>) -> Out {
     let x = cx.b().reshape(x, [matrices.clone(), n.clone(), n.clone()])?;
     let one = cx.b().scalar(wide, 1.0)?;
     let product = cx.b().broadcast_to(one, [matrices.clone()])?;
+    if n.as_const() == Some(0) {
+        // The empty product; there is no column to pick a pivot of.
+        let y = cx.b().reshape(product, batch)?;
+        return Ok(vec![cx.b().convert(y, dtype)?]);
+    }
     let free = cx.b().broadcast_to(one, [matrices, n.clone()])?;
     let trips = cx.b().from_dim(n.clone())?;
     let rows = cx.b().iota(DType::I64, [Dim::ONE, n], 1)?;

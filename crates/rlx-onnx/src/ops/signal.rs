@@ -2,6 +2,7 @@
 
 use std::f64::consts::TAU;
 
+use rlx_ir::dim::Constraint;
 use rlx_ir::ops::shape::PadMode;
 use rlx_ir::{DType, Dim, ValueId};
 
@@ -253,6 +254,7 @@ fn stft(cx: &mut NodeCx<'_, '_>) -> Out {
         return Err(Failure::refused(format!("the signal must have axes [batch, points, 1 or 2], got {shape}")));
     }
     let step = cx.size_at(1, "the step between frames")?;
+    cx.require(Constraint::Le(Dim::ONE, step.clone()), "the step between frames")?;
     let window = cx.opt(2)?;
     let length = match (cx.has(3), window) {
         (true, _) => cx.size_at(3, "the length of frames")?,

@@ -16,6 +16,12 @@ enum Weighting {
     TfIdf,
 }
 
+/// Comparisons of tokens that are written out.
+const MOST_COMPARISONS: i64 = 1 << 14;
+
+/// Results of a row.
+const MOST_RESULTS: i64 = 1 << 24;
+
 /// For each row of tokens, how often each n-gram of the pool occurs, with up to so many tokens left out between its own.
 fn tf_idf(cx: &mut NodeCx<'_, '_>) -> Out {
     let x = cx.input(0)?;
@@ -32,10 +38,12 @@ fn tf_idf(cx: &mut NodeCx<'_, '_>) -> Out {
     let mode = cx.word("mode", "", &words)?;
     let weights = cx.opt_floats("weights")?;
     let size = places.iter().copied().max().map_or(0, |m| m.saturating_add(1));
-    let sizes = (longest, skips, size);
-    if !(1..=1 << 10).contains(&sizes.0) || !(0..=1 << 10).contains(&sizes.1) || !(0..=1 << 24).contains(&sizes.2) {
+    // Each length, skip and token of an n-gram is a comparison of its own.
+    let lengths = longest.clamp(0, counts.len() as i64);
+    let work = lengths.saturating_mul(lengths).saturating_mul(skips.saturating_add(1));
+    if shortest < 1 || longest < 1 || skips < 0 || work > MOST_COMPARISONS || size > MOST_RESULTS {
         return Err(Failure::refused(format!(
-            "lengths up to {longest}, {skips} skips and {size} results are too many"
+            "n-grams of {shortest} to {longest} tokens with {skips} skips and {size} results are too many or none"
         )));
     }
     let shape = cx.shape(x)?;
@@ -71,14 +79,10 @@ fn tf_idf(cx: &mut NodeCx<'_, '_>) -> Out {
         out = cx.b().scatter_elements(out, at, found, 1, Combiner::Add)?;
     }
     if mode != Weighting::Tf {
-        // Weights stand in the order of the n-grams, results in that of their indexes.
+        // The standard's text has weights in the order of the pool; its reference and ONNX Runtime have them in that of results.
         let mut by_place = vec![1.0f32; size as usize];
         if let Some(w) = weights {
-            for (&p, &w) in places.iter().zip(&w) {
-                if let Some(slot) = by_place.get_mut(p as usize) {
-                    *slot = w as f32;
-                }
-            }
+            by_place.iter_mut().zip(&w).for_each(|(slot, &w)| *slot = w as f32);
         }
         let w = cx.b().constant(Tensor::from_slice(&[by_place.len()], &by_place)?)?;
         out = if mode == Weighting::TfIdf {

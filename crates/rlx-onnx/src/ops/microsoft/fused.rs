@@ -105,8 +105,9 @@ fn matmul_bits(cx: &mut NodeCx<'_, '_>) -> Out {
     if !matches!(bits, 2 | 4 | 8) {
         return Err(Failure::unsupported(format!("{bits} bits in MatMulNBits")));
     }
-    if k < 1 || n < 1 || !(1..=1 << 20).contains(&block) {
-        return Err(Failure::refused(format!("K {k}, N {n} and block size {block} must be at least 1")));
+    let sizes = 1..=1 << 40;
+    if !sizes.contains(&k) || !sizes.contains(&n) || !(1..=1 << 20).contains(&block) {
+        return Err(Failure::refused(format!("K {k}, N {n} and block size {block} must be at least 1 and not absurd")));
     }
     let blocks = Dim::from((k - 1) / block + 1);
     let dtype = cx.dtype(a)?;

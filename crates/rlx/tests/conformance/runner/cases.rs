@@ -3,7 +3,7 @@
 //! The `onnx` package of the Python registry, pinned and hash-checked by `requirements.txt`, holds the suites `simple`,
 //! `pytorch-operator` and `pytorch-converted` as files and the node cases as programs that write them. Where the folder `../shared`
 //! lies beside the repository, its archive of the node cases saves making them. Cases of ONNX Runtime's operators are in
-//! `microsoft.zip`, which `make_microsoft.py` makes. All is kept under the build folder.
+//! `microsoft.zip`, which `make_microsoft.py` makes, more of ONNX's own in `reference.zip` of `make_reference.py`. All is kept under the build folder.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,8 +12,14 @@ use std::process::Command;
 const VERSION: &str = "1.23.2";
 
 /// Suites in the order in which they are shown, with the least number of cases that each has.
-pub const SUITES: [(&str, usize); 5] =
-    [("node", 1884), ("simple", 23), ("pytorch-operator", 35), ("pytorch-converted", 82), ("com.microsoft", 61)];
+pub const SUITES: [(&str, usize); 6] = [
+    ("node", 1884),
+    ("simple", 23),
+    ("pytorch-operator", 35),
+    ("pytorch-converted", 82),
+    ("com.microsoft", 61),
+    ("reference", 124),
+];
 
 /// One case.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +65,8 @@ pub fn find(filter: &str) -> Result<(Vec<Case>, Vec<String>), String> {
     } else {
         skipped.push("there is no python3 to fetch any suite".into());
     }
-    folders.push(("com.microsoft", microsoft()?));
+    folders.push(("com.microsoft", extracted("microsoft", include_bytes!("../microsoft.zip"))?));
+    folders.push(("reference", extracted("reference", include_bytes!("../reference.zip"))?));
     let mut cases = Vec::new();
     for (suite, folder) in folders {
         let entries = std::fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -134,17 +141,16 @@ fn unpacked(archive: &Path) -> Result<PathBuf, String> {
     Ok(folder.join("node"))
 }
 
-/// The cases of ONNX Runtime's operators.
-fn microsoft() -> Result<PathBuf, String> {
-    const ARCHIVE: &[u8] = include_bytes!("../microsoft.zip");
+/// The folder of an archive of cases.
+fn extracted(name: &str, bytes: &[u8]) -> Result<PathBuf, String> {
     // Another archive is another folder.
-    let sum = ARCHIVE.iter().fold(0u64, |h, &b| h.rotate_left(5).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ u64::from(b));
-    let folder = kept().join(format!("microsoft-{sum:016x}"));
+    let sum = bytes.iter().fold(0u64, |h, &b| h.rotate_left(5).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ u64::from(b));
+    let folder = kept().join(format!("{name}-{sum:016x}"));
     if folder.exists() {
         return Ok(folder);
     }
     let part = folder.with_extension(format!("part{}", std::process::id()));
-    let mut archive = zip::ZipArchive::new(std::io::Cursor::new(ARCHIVE)).map_err(|e| e.to_string())?;
+    let mut archive = zip::ZipArchive::new(std::io::Cursor::new(bytes)).map_err(|e| e.to_string())?;
     archive.extract(&part).map_err(|e| format!("{}: {e}", part.display()))?;
     match std::fs::rename(&part, &folder) {
         Err(_) if folder.exists() => std::fs::remove_dir_all(&part).map_err(|e| e.to_string())?,

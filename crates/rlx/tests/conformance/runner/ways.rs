@@ -228,7 +228,7 @@ fn compiled(module: &Module, inputs: &EvalInputs, options: &CompileOptions) -> R
     }
     let given: Vec<(&str, Input<'_>)> = given.iter().map(|&(n, t)| (n, Input::from(t))).collect();
     let outputs = program.run_borrowed(&given).map_err(|e| format!("running: {e}"))?;
-    let tensor = |o: &rlx::compile::target::BorrowedTensor<'_>| Tensor::from_bytes(o.dtype, &o.dims, o.bytes);
+    let tensor = |o: &rlx::compile::target::BorrowedTensor<'_>| Tensor::from_bytes(o.dtype, o.dims, o.bytes);
     let outputs: Result<Vec<Tensor>, _> = outputs.iter().map(tensor).collect();
     outputs.map(|o| (o, kernels)).map_err(|e| e.to_string())
 }
