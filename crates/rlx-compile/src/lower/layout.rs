@@ -9,6 +9,7 @@ use rlx_ir::ops::{Contraction, ShapeOp};
 use super::groups::{Arg, GroupKind};
 use super::planner::Planner;
 use super::roots::{RootId, Source};
+use super::views::Step;
 
 /// Convolutions with fewer channels on both sides are not worth it.
 const FEW_CHANNELS: i64 = 4;
@@ -37,7 +38,7 @@ pub(super) fn choose(p: &mut Planner<'_>) {
                 let first = node.operands.first().and_then(|&v| p.val(v).ok());
                 let follows = match &node.op {
                     Op::ShapeOp(ShapeOp::Concat(_) | ShapeOp::Pad(_)) => true,
-                    op => op.name() == "reduce_window",
+                    op => matches!(op.name(), "reduce_window" | "resize"),
                 };
                 if follows && first.is_some_and(|v| v.steps.is_empty() && is_last(p, v.root)) {
                     for &r in &node.results {
@@ -84,10 +85,15 @@ fn set_items(p: &mut Planner<'_>, group: usize) {
 /// True if the operand with the most elements, as far as sizes tell, lies channels-last.
 fn widest_is_last(p: &Planner<'_>, group: usize) -> bool {
     let g = &p.groups[group];
+    // Sizes that are not known to be equal may still be: only what is broadcast for certain is left out.
+    let fills = |dims: &[rlx_ir::Dim]| {
+        let one = |d: &rlx_ir::Dim| d.as_const() == Some(1);
+        dims.len() == g.space.len() && dims.iter().zip(&g.space).all(|(d, s)| !one(d) || one(s))
+    };
     let whole = |a: &Arg| match a {
         Arg::Val(v, _) => {
-            v.steps.is_empty()
-                && v.dims == g.space
+            matches!(v.steps[..], [] | [Step::Broadcast { .. }])
+                && fills(&p.root(v.root).dims)
                 && matches!(p.root(v.root).source, Source::Item(_) | Source::Node(_))
                 && is_last(p, v.root)
         }

@@ -13,7 +13,7 @@ use rlx_ir::DType;
 use std::ops::Range;
 
 /// Most queries of a block.
-const QUERIES: usize = 96;
+const QUERIES: usize = 128;
 /// Keys of a block.
 const KEYS: usize = 128;
 /// Up to so many queries, scores are dot products of rows as they lie.

@@ -259,7 +259,8 @@ impl<const T: usize, const STEP: usize> Taps<'_, T, STEP> {
             }
             let to = k.out.data.wrapping_offset((o - k.outs.start) as isize * k.out.row);
             let to = Lines { data: to, ..k.out };
-            let finish = k.finish.from_row(o - k.outs.start);
+            let mut finish = k.finish;
+            finish.residual = finish.residual.below(o - k.outs.start);
             for v in 0..vectors {
                 if lanes(v) > 0 {
                     let j = panel * nr + v * S::W;

@@ -10,8 +10,8 @@
 //! ```
 
 use super::epilogue::{Activate, Activation, ApplyMenu, Finish, Lines, OutputBlock};
-use super::microkernel::{self, Left, NARROW_ROWS, Rows, Tile, panels_at_once};
-use super::pack::{PackPanels, PackTiles, panel_width, row_tile};
+use super::microkernel::{self, Column, Left, NARROW_ROWS, Segments, panels_at_once};
+use super::pack::{PackPanels, PackTiles, panel_width};
 use super::stream::{SUMS, Stream};
 use super::{AOperand, BOperand, GemmArgs, Strided, k_block};
 use crate::simd::{Isa, Kernel, MAX_TILE_VECTORS, MAX_W, Simd};
@@ -147,28 +147,22 @@ enum Source<'a> {
 }
 
 impl Source<'_> {
-    /// The rows of a tile at `k0`, `starts` being room for where rows begin.
+    /// Tiles of `height` rows from row `row` on, at `k0`.
     #[inline(always)]
-    fn tile(&self, rows: &Range<usize>, k0: usize, k: usize, starts: &mut [*const f32; MAX_TILE_ROWS]) -> Left {
+    fn tiles(&self, row: usize, height: usize, k0: usize, k: usize) -> Left {
         match *self {
-            Source::Packed(a) => Left::Packed(a.wrapping_add(rows.start * k + k0 * rows.len())),
-            Source::InPlace(a) => {
-                for (start, r) in starts.iter_mut().zip(rows.clone()) {
-                    *start = a.at(r, 0);
-                }
-                Left::Rows(Rows { starts: starts.as_ptr(), row_step: 1, skip: k0, width: k })
-            }
+            Source::Packed(a) => Left::Packed(a.wrapping_add(row * k + k0 * height), height * k),
+            Source::InPlace(a) => Left::InPlace(Lines { data: a.at(row, k0).cast_mut(), row: a.row }),
             Source::Segments { starts, width } => {
-                let segments = k / width.max(1);
-                let first = rows.start * segments + k0 / width.max(1);
-                let starts = starts.as_ptr().wrapping_add(first);
-                Left::Rows(Rows { starts, row_step: segments, skip: k0 % width.max(1), width })
+                let (width, segments) = (width.max(1), k / width.max(1));
+                let starts = starts.as_ptr().wrapping_add(row * segments + k0 / width);
+                Left::Segments(Segments { starts, row_step: segments, skip: k0 % width, width })
             }
         }
     }
 
     /// The same from row `r` on.
-    fn from_row(self, r: usize, k: usize) -> Self {
+    fn below(self, r: usize, k: usize) -> Self {
         match self {
             Source::Packed(a) => Source::Packed(a.wrapping_add(r * k)),
             Source::InPlace(a) => Source::InPlace(Strided { data: a.at(r, 0), ..a }),
@@ -220,7 +214,7 @@ impl Kernel for Block<'_> {
             for row in self.rows.clone().step_by(self.plan.rows) {
                 let rows = row..self.rows.end.min(row + self.plan.rows);
                 let a = match args.a {
-                    AOperand::Segments { starts, width } => Source::Segments { starts, width }.from_row(row, args.k),
+                    AOperand::Segments { starts, width } => Source::Segments { starts, width }.below(row, args.k),
                     AOperand::Strided(a) if self.plan.a_len == 0 => {
                         let a = Strided { data: a.at(row, 0), ..a };
                         if rows.len() == 1 { Source::Packed(a.data) } else { Source::InPlace(a) }
@@ -348,6 +342,57 @@ impl Block<'_> {
         }
     }
 
+    /// One tile that goes through a buffer: a long activation, an epilogue with operands across rows, columns of C that
+    /// do not lie side by side.
+    ///
+    /// # Safety
+    /// The tile lies within the operands and C; `ends` are what was summed before and where the tile goes.
+    #[allow(clippy::too_many_arguments)]
+    #[inline(always)]
+    unsafe fn through_buffer<S: Simd>(
+        &self,
+        s: S,
+        column: &mut Column,
+        (rows, group, narrow): (usize, usize, bool),
+        plain: bool,
+        menu: bool,
+        (row, col): (usize, usize),
+        (before, to): (Option<Out>, Out),
+    ) {
+        let epilogue = &self.args.epilogue;
+        let width = column.width;
+        let mut buffer = Buffer::uninit();
+        let data = buffer.as_mut_ptr();
+        // SAFETY: the caller's promise; the buffer holds the largest tile of any level.
+        unsafe {
+            if let (true, true, Some((_, activation))) = (plain, menu, epilogue.in_registers()) {
+                column.c = Lines { data, row: width as isize };
+                microkernel::run(s, rows, group, narrow, column);
+                let affine = epilogue.affine;
+                s.vectorize(Activate { activation, affine, tile: data, rows, cols: width, to: to.lines() });
+                return;
+            }
+            let wide = if narrow { S::W } else { group * S::W * S::TILE_VECTORS };
+            let lines = Lines { data, row: wide as isize };
+            column.c = lines;
+            if !plain {
+                column.before = Lines::NONE;
+            }
+            microkernel::run(s, rows, group, narrow, column);
+            if let (false, Some(before)) = (plain, before) {
+                each(rows, width, |r, j| *lines.at(r, j) += *before.at(r, j));
+            }
+            // Without steps it copies.
+            if menu || to.col == 1 {
+                let to = if to.col == 1 { to.lines() } else { lines };
+                s.vectorize(ApplyMenu { epilogue, row, col, rows, cols: width, from: lines, to });
+            }
+            if to.col != 1 {
+                each(rows, width, |r, j| *to.at(r, j) = *lines.at(r, j));
+            }
+        }
+    }
+
     /// One part of C over all of K, with its epilogue.
     ///
     /// # Safety
@@ -394,96 +439,49 @@ impl Block<'_> {
                 let group = if (cols.end - c).div_ceil(nr) >= at_once { at_once } else { 1 };
                 let width = (cols.end - c).min(group * nr);
                 let narrow = S::TILE_VECTORS > 1 && group == 1 && width <= S::W;
-                let wide = if narrow { S::W } else { group * nr };
                 let b = panels.data.wrapping_add(j * panels.panel + k0 * nr);
-                let tiles = Tiles::new::<S>(rows.len(), narrow && !matches!(a, Source::Packed(_)));
+                let runs = tile_runs::<S>(rows.len(), narrow && !matches!(a, Source::Packed(_)));
                 // The panels read next, or those of the next block of K; each tile asks for its share.
                 let next = if c + group * nr < cols.end {
                     b.wrapping_add(group * panels.panel)
                 } else {
                     panels.data.wrapping_add((cols.start - first) / nr * panels.panel + (k0 + k) * nr)
                 };
-                let share = nr.div_ceil(tiles.count);
-                for t in 0..tiles.count {
-                    let tile_rows = tiles.rows::<S>(t);
-                    let mut starts = [std::ptr::null(); MAX_TILE_ROWS];
-                    let (r0, c0) = (rows.start + tile_rows.start, c);
-                    let here = |m: Out| m.part(tile_rows.start, c - cols.start);
-                    let (to, before) = (here(to), before.map(here));
-                    let mut tile = Tile {
-                        k,
-                        a: a.tile(&tile_rows, k0, args.k, &mut starts),
-                        b,
-                        b_panel: panels.panel,
-                        ahead: (next.wrapping_add(t * k * share), share),
-                        before: before.map_or(Lines::NONE, Out::lines),
-                        c: to.lines(),
-                        width,
-                        finish: Finish::NONE,
-                    };
-                    if let (true, Some(residual)) = (menu, &epilogue.residual) {
-                        // It is far away and would be waited for after the product.
-                        for r in 0..tile_rows.len() {
-                            for line in (0..width).step_by(16) {
-                                s.prefetch(residual.at(r0 + r, c0 + line));
+                let share = nr.div_ceil(runs.iter().map(|r| r.1).sum::<usize>().max(1));
+                let plain = to.col == 1 && before.is_none_or(|b| b.col == 1);
+                let mut row = 0;
+                for (height, count) in runs {
+                    // Long activations, and what is not plain, take tile by tile through a buffer.
+                    let at_once = plain && (!menu || short.is_some_and(|(_, long)| long == Activation::None));
+                    let (times, each) = if at_once { (usize::from(count > 0), count) } else { (count, 1) };
+                    for _ in 0..times {
+                        let here = |m: Out| m.part(row, c - cols.start);
+                        let mut column = Column {
+                            count: each,
+                            k,
+                            a: a.tiles(row, height, k0, args.k),
+                            b,
+                            b_panel: panels.panel,
+                            ahead: (next.wrapping_add(row / height * k * share), share),
+                            before: before.map_or(Lines::NONE, |m| here(m).lines()),
+                            c: here(to).lines(),
+                            width,
+                            finish: Finish::NONE,
+                        };
+                        if let (true, true, Some((short, _))) = (plain, menu, short) {
+                            column.finish = epilogue.finish(short, rows.start + row, c);
+                        }
+                        // SAFETY: the tiles lie within the operands and C.
+                        unsafe {
+                            if at_once {
+                                microkernel::run(s, height, group, narrow, &column);
+                            } else {
+                                let place = (rows.start + row, c);
+                                let ends = (before.map(here), here(to));
+                                self.through_buffer(s, &mut column, (height, group, narrow), plain, menu, place, ends);
                             }
                         }
-                    }
-                    let plain = to.col == 1 && before.is_none_or(|b| b.col == 1);
-                    // SAFETY: the tile lies within the operands and C; what is not plain goes through a buffer, which
-                    // holds the largest tile of any level.
-                    unsafe {
-                        match short {
-                            _ if plain && !menu => microkernel::run(s, tile_rows.len(), group, narrow, &tile),
-                            Some((short, long)) if plain => {
-                                tile.finish = epilogue.finish(short, r0, c0);
-                                if long == Activation::None {
-                                    microkernel::run(s, tile_rows.len(), group, narrow, &tile);
-                                    continue;
-                                }
-                                let mut buffer = Buffer::uninit();
-                                let dense = buffer.as_mut_ptr();
-                                tile.c = Lines { data: dense, row: width as isize };
-                                microkernel::run(s, tile_rows.len(), group, narrow, &tile);
-                                s.vectorize(Activate {
-                                    activation: long,
-                                    affine: epilogue.affine,
-                                    tile: dense,
-                                    rows: tile_rows.len(),
-                                    cols: width,
-                                    to: to.lines(),
-                                });
-                            }
-                            _ => {
-                                let mut buffer = Buffer::uninit();
-                                let lines = Lines { data: buffer.as_mut_ptr(), row: wide as isize };
-                                tile.c = lines;
-                                if !plain {
-                                    tile.before = Lines::NONE;
-                                }
-                                microkernel::run(s, tile_rows.len(), group, narrow, &tile);
-                                let cell = |r: usize, j: usize| lines.data.wrapping_add(r * wide + j);
-                                if let (false, Some(before)) = (plain, before) {
-                                    each(tile_rows.len(), width, |r, j| *cell(r, j) += *before.at(r, j));
-                                }
-                                let apply = ApplyMenu {
-                                    epilogue,
-                                    row: r0,
-                                    col: c0,
-                                    rows: tile_rows.len(),
-                                    cols: width,
-                                    from: lines,
-                                    to: if to.col == 1 { to.lines() } else { lines },
-                                };
-                                // Without steps it copies.
-                                if menu || to.col == 1 {
-                                    s.vectorize(apply);
-                                }
-                                if to.col != 1 {
-                                    each(tile_rows.len(), width, |r, j| *to.at(r, j) = *cell(r, j));
-                                }
-                            }
-                        }
+                        row += each * height;
                     }
                 }
                 c += group * nr;
@@ -497,30 +495,14 @@ impl Block<'_> {
     }
 }
 
-/// How rows are cut into tiles.
-struct Tiles {
-    rows: usize,
-    /// Tiles of [`NARROW_ROWS`] rows, the first ones.
-    tall: usize,
-    count: usize,
-}
-
-impl Tiles {
-    #[inline(always)]
-    fn new<S: Simd>(rows: usize, narrow: bool) -> Tiles {
-        let tall = if narrow && S::TILE_ROWS < NARROW_ROWS { rows / NARROW_ROWS } else { 0 };
-        Tiles { rows, tall, count: tall + (rows - tall * NARROW_ROWS).div_ceil(S::TILE_ROWS) }
-    }
-
-    #[inline(always)]
-    fn rows<S: Simd>(&self, t: usize) -> Range<usize> {
-        if t < self.tall {
-            return t * NARROW_ROWS..(t + 1) * NARROW_ROWS;
-        }
-        let before = self.tall * NARROW_ROWS;
-        let rest = row_tile(self.rows - before, S::TILE_ROWS, t - self.tall);
-        before + rest.start..before + rest.end
-    }
+/// How rows are cut into tiles: heights and how many there are of each, one below the other.
+#[inline(always)]
+fn tile_runs<S: Simd>(rows: usize, narrow: bool) -> [(usize, usize); 3] {
+    let tall = if narrow && S::TILE_ROWS < NARROW_ROWS { rows / NARROW_ROWS } else { 0 };
+    let rest = rows - tall * NARROW_ROWS;
+    let tiles = rest.div_ceil(S::TILE_ROWS);
+    let (small, larger) = (rest / tiles.max(1), rest % tiles.max(1));
+    [(NARROW_ROWS, tall), (small + 1, larger), (small.max(1), tiles - larger)]
 }
 
 /// The greatest height of any level's register tile.

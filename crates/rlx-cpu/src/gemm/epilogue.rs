@@ -139,6 +139,7 @@ impl Epilogue<'_> {
     }
 
     /// The short menu for a tile from `row` and `col` on.
+    #[inline]
     pub(super) fn finish(&self, short: Short, row: usize, col: usize) -> Finish {
         let residual = self.residual.map_or(Lines::NONE, |r| Lines { data: r.at(row, col).cast_mut(), row: r.row });
         Finish {
@@ -193,13 +194,6 @@ impl Finish {
         residual_last: false,
         short: Short { scale: None, activation: ShortActivation::None, affine: Affine { mul: None, add: None } },
     };
-
-    /// The same from row `r` on.
-    #[inline(always)]
-    pub fn from_row(mut self, r: usize) -> Self {
-        self.residual.data = self.residual.data.wrapping_offset(r as isize * self.residual.row);
-        self
-    }
 
     /// Takes the steps of the menu on R rows of one vector of columns, `lanes` of them from column `j` on, and writes
     /// them: the same steps as those of [`ApplyMenu`]. What is in `before` is added first.
@@ -321,6 +315,13 @@ pub(crate) struct Lines {
 impl Lines {
     /// None.
     pub const NONE: Lines = Lines { data: std::ptr::null_mut(), row: 0 };
+
+    /// The same from row `r` on.
+    #[inline(always)]
+    pub fn below(self, r: usize) -> Self {
+        let data = self.data.wrapping_offset(r as isize * self.row);
+        if self.data.is_null() { self } else { Lines { data, ..self } }
+    }
 
     /// Where an element is.
     #[inline(always)]

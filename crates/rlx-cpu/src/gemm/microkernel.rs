@@ -8,18 +8,20 @@ const PREFETCH_STEPS: usize = 12;
 /// Rows of a narrow tile: as many sums as two vectors a row of half as many rows have.
 pub(super) const NARROW_ROWS: usize = 12;
 
-/// Where the rows of A are.
+/// Where the rows of A are, from the first tile's first row and this block's first k on.
 #[derive(Clone, Copy)]
 pub(super) enum Left {
-    /// A tile of packed A: R values a k-step.
-    Packed(*const f32),
-    /// Where they lie, in segments.
-    Rows(Rows),
+    /// Packed tiles: R values a k-step, and elements from one tile to the next.
+    Packed(*const f32, usize),
+    /// Rows of unit stride.
+    InPlace(Lines),
+    /// Rows in segments.
+    Segments(Segments),
 }
 
 /// Rows in segments of unit stride: segment `i` of row `r` begins at `starts[r · row_step + i]`.
 #[derive(Clone, Copy)]
-pub(super) struct Rows {
+pub(super) struct Segments {
     /// The first row's first segment of this block of K.
     pub starts: *const *const f32,
     /// From one row to the next.
@@ -30,12 +32,14 @@ pub(super) struct Rows {
     pub width: usize,
 }
 
-/// Where a tile reads and writes.
+/// Where tiles below one another read and write.
 #[derive(Clone, Copy)]
-pub(super) struct Tile {
+pub(super) struct Column {
+    /// Tiles.
+    pub count: usize,
     /// Depth of the block.
     pub k: usize,
-    /// Its rows.
+    /// Their rows.
     pub a: Left,
     /// The first panel of B at this block of K.
     pub b: *const f32,
@@ -43,37 +47,37 @@ pub(super) struct Tile {
     pub b_panel: usize,
     /// What is added to the product first: the sums of blocks before. Null: nothing.
     pub before: Lines,
-    /// Where the tile is written.
+    /// Where the tiles are written.
     pub c: Lines,
-    /// What of B is read after this panel, asked for while the tile runs: an address, and elements from one k-step to
+    /// What of B is read after this panel, asked for while the tiles run: an address, and elements from one k-step to
     /// the next.
     pub ahead: (*const f32, usize),
-    /// Columns of the tile; what panels hold beyond is dropped.
+    /// Columns of the tiles; what panels hold beyond is dropped.
     pub width: usize,
     /// What happens on the way.
     pub finish: Finish,
 }
 
-/// Runs the tile of `rows` by `panels`: `rows` ≤ the level's tile height, and `panels` from [`panels_at_once`]. A narrow
+/// Runs tiles of `rows` by `panels`: `rows` ≤ the level's tile height, and `panels` from [`panels_at_once`]. A narrow
 /// tile is at most one vector wide, and may have [`NARROW_ROWS`] rows.
 ///
 /// # Safety
-/// All that [`Tile`] names is valid: `k` elements of each row of A; whole panels of B; `width` columns of the rest.
+/// All that [`Column`] names is valid: `k` elements of each row of A; whole panels of B; `width` columns of the rest.
 #[inline(always)]
-pub(super) unsafe fn run<S: Simd>(s: S, rows: usize, panels: usize, narrow: bool, tile: &Tile) {
+pub(super) unsafe fn run<S: Simd>(s: S, rows: usize, panels: usize, narrow: bool, tile: &Column) {
     match (tile.a, narrow) {
-        (Left::Packed(_), false) => wide::<S, true>(s, rows, panels, tile),
-        (Left::Rows(_), false) => wide::<S, false>(s, rows, panels, tile),
-        (Left::Packed(_), true) => one::<S, true, true>(s, rows, tile),
-        (Left::Rows(_), true) if rows == NARROW_ROWS && S::TILE_ROWS < NARROW_ROWS => {
+        (Left::Packed(..), false) => wide::<S, true>(s, rows, panels, tile),
+        (_, false) => wide::<S, false>(s, rows, panels, tile),
+        (Left::Packed(..), true) => one::<S, true, true>(s, rows, tile),
+        (_, true) if rows == NARROW_ROWS && S::TILE_ROWS < NARROW_ROWS => {
             s.vectorize(Fixed::<NARROW_ROWS, 1, false, true>(tile));
         }
-        (Left::Rows(_), true) => one::<S, false, true>(s, rows, tile),
+        (_, true) => one::<S, false, true>(s, rows, tile),
     }
 }
 
 #[inline(always)]
-fn wide<S: Simd, const PACKED: bool>(s: S, rows: usize, panels: usize, tile: &Tile) {
+fn wide<S: Simd, const PACKED: bool>(s: S, rows: usize, panels: usize, tile: &Column) {
     match (rows, panels) {
         (1, 4) => s.vectorize(Fixed::<1, 4, PACKED, false>(tile)),
         (2, 2) => s.vectorize(Fixed::<2, 2, PACKED, false>(tile)),
@@ -83,7 +87,7 @@ fn wide<S: Simd, const PACKED: bool>(s: S, rows: usize, panels: usize, tile: &Ti
 }
 
 #[inline(always)]
-fn one<S: Simd, const PACKED: bool, const NARROW: bool>(s: S, rows: usize, tile: &Tile) {
+fn one<S: Simd, const PACKED: bool, const NARROW: bool>(s: S, rows: usize, tile: &Column) {
     macro_rules! tiles {
         ($($rows:literal),*) => {
             match rows {
@@ -115,7 +119,7 @@ pub(super) fn panels_at_once(rows: usize) -> usize {
     }
 }
 
-struct Fixed<'a, const R: usize, const P: usize, const PACKED: bool, const NARROW: bool>(&'a Tile);
+struct Fixed<'a, const R: usize, const P: usize, const PACKED: bool, const NARROW: bool>(&'a Column);
 
 /// The sums of a tile. The arrays are as wide as any level needs; what a level leaves unused vanishes.
 type Sums<S, const R: usize, const P: usize> = [[[<S as Simd>::F; MAX_TILE_VECTORS]; P]; R];
@@ -129,21 +133,56 @@ impl<const R: usize, const P: usize, const PACKED: bool, const NARROW: bool> Ker
     #[allow(clippy::needless_range_loop)]
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let t = *self.0;
+        let mut t = *self.0;
+        let wide = if NARROW { S::W } else { P * S::TILE_VECTORS * S::W };
+        for _ in 0..t.count {
+            // SAFETY: `run`'s caller answers for every tile.
+            unsafe {
+                let acc = self.sums(s, &mut t);
+                if t.width == wide {
+                    self.store::<S, true>(s, &t, &acc);
+                } else {
+                    self.store::<S, false>(s, &t, &acc);
+                }
+            }
+            t.c = t.c.below(R);
+            t.before = t.before.below(R);
+            t.finish.residual = t.finish.residual.below(R);
+        }
+    }
+}
+
+impl<const R: usize, const P: usize, const PACKED: bool, const NARROW: bool> Fixed<'_, R, P, PACKED, NARROW> {
+    /// The product of one tile; moves on to the next one's rows.
+    ///
+    /// # Safety
+    /// `k` steps of A and B are valid. Prefetched addresses need not be, and are formed by wrapping arithmetic.
+    #[allow(clippy::needless_range_loop)]
+    #[inline(always)]
+    unsafe fn sums<S: Simd>(&self, s: S, t: &mut Column) -> Sums<S, R, P> {
         let nr = S::TILE_VECTORS * S::W;
         let mut acc: Sums<S, R, P> = [[[s.zero(); MAX_TILE_VECTORS]; P]; R];
+        for r in 0..R {
+            let row = t.c.at(r, 0);
+            s.prefetch(row);
+            s.prefetch(row.wrapping_add(t.width - 1));
+        }
+        if !t.finish.residual.data.is_null() {
+            // It is far away and would be waited for after the product.
+            for r in 0..R {
+                for line in (0..t.width).step_by(16) {
+                    s.prefetch(t.finish.residual.at(r, line));
+                }
+            }
+        }
         let mut b = t.b;
         let (mut ahead, ahead_step) = t.ahead;
-        // SAFETY: `run`'s caller answers for k steps of A and B and the tile of C. Prefetched addresses
-        // need not be valid and are formed by wrapping arithmetic.
+        // SAFETY: the caller's promise.
         unsafe {
-            for r in 0..R {
-                let row = t.c.data.wrapping_offset(r as isize * t.c.row);
-                s.prefetch(row);
-                s.prefetch(row.wrapping_add(t.width - 1));
-            }
-            match t.a {
-                Left::Packed(mut a) if PACKED => {
+            if PACKED {
+                if let Left::Packed(first, step) = &mut t.a {
+                    let mut a = *first;
+                    *first = first.wrapping_add(*step);
                     for _ in 0..t.k {
                         s.prefetch_far(ahead);
                         ahead = ahead.wrapping_add(ahead_step);
@@ -152,37 +191,47 @@ impl<const R: usize, const P: usize, const PACKED: bool, const NARROW: bool> Ker
                         b = b.wrapping_add(nr);
                     }
                 }
-                Left::Rows(rows) if !PACKED => {
-                    let (mut starts, mut skip, mut left) = (rows.starts, rows.skip, t.k);
-                    while left > 0 {
-                        let n = (rows.width - skip).min(left);
-                        let mut from = [std::ptr::null::<f32>(); R];
-                        for r in 0..R {
-                            from[r] = (*starts.add(r * rows.row_step)).wrapping_add(skip);
-                        }
-                        for i in 0..n {
-                            s.prefetch_far(ahead);
-                            ahead = ahead.wrapping_add(ahead_step);
-                            self.step(s, &mut acc, b, |r| *from[r].wrapping_add(i));
-                            b = b.wrapping_add(nr);
-                        }
-                        (left, skip) = (left - n, 0);
-                        starts = starts.wrapping_add(1);
-                    }
-                }
-                _ => {}
-            }
-            let wide = if NARROW { S::W } else { P * nr };
-            if t.width == wide {
-                self.store::<S, true>(s, &acc);
             } else {
-                self.store::<S, false>(s, &acc);
+                let (mut left, mut done) = (t.k, 0);
+                while left > 0 {
+                    let mut from = [std::ptr::null::<f32>(); R];
+                    let n = match &t.a {
+                        Left::Segments(rows) => {
+                            let skip = if done == 0 { rows.skip } else { 0 };
+                            let starts = rows.starts.wrapping_add(done);
+                            for r in 0..R {
+                                from[r] = (*starts.add(r * rows.row_step)).wrapping_add(skip);
+                            }
+                            done += 1;
+                            (rows.width - skip).min(left)
+                        }
+                        Left::InPlace(rows) => {
+                            for r in 0..R {
+                                from[r] = rows.at(r, 0);
+                            }
+                            left
+                        }
+                        Left::Packed(..) => break,
+                    };
+                    for i in 0..n {
+                        s.prefetch_far(ahead);
+                        ahead = ahead.wrapping_add(ahead_step);
+                        self.step(s, &mut acc, b, |r| *from[r].wrapping_add(i));
+                        b = b.wrapping_add(nr);
+                    }
+                    left -= n;
+                }
+                match &mut t.a {
+                    Left::Segments(rows) => rows.starts = rows.starts.wrapping_add(R * rows.row_step),
+                    Left::InPlace(rows) => *rows = rows.below(R),
+                    Left::Packed(..) => {}
+                }
             }
         }
+        t.ahead.0 = ahead;
+        acc
     }
-}
 
-impl<const R: usize, const P: usize, const PACKED: bool, const NARROW: bool> Fixed<'_, R, P, PACKED, NARROW> {
     /// One k-step.
     ///
     /// # Safety
@@ -218,8 +267,7 @@ impl<const R: usize, const P: usize, const PACKED: bool, const NARROW: bool> Fix
     /// `width` columns of what the tile reads and writes are valid; all vectors are whole if WHOLE.
     #[allow(clippy::needless_range_loop)]
     #[inline(always)]
-    unsafe fn store<S: Simd, const WHOLE: bool>(&self, s: S, acc: &Sums<S, R, P>) {
-        let t = self.0;
+    unsafe fn store<S: Simd, const WHOLE: bool>(&self, s: S, t: &Column, acc: &Sums<S, R, P>) {
         let vectors = if NARROW { 1 } else { S::TILE_VECTORS };
         for q in 0..P {
             for v in 0..vectors {

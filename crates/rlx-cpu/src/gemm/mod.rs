@@ -121,6 +121,19 @@ impl GemmArgs<'_> {
     pub fn scratch_len(&self, isa: Isa) -> usize {
         block::scratch_len(isa, self)
     }
+
+    /// The same product with a column step of 1 wherever there is one column alone: the step says nothing then, but
+    /// decides how C is written.
+    fn plain(&self) -> Self {
+        let mut args = *self;
+        if self.n == 1 {
+            args.c_col = 1;
+            for m in args.epilogue.bias.iter_mut().chain(&mut args.epilogue.residual) {
+                m.col = 1;
+            }
+        }
+        args
+    }
 }
 
 /// Computes the whole product.
@@ -128,10 +141,11 @@ impl GemmArgs<'_> {
 /// # Safety
 /// See [`GemmArgs`].
 pub unsafe fn gemm(isa: Isa, args: &GemmArgs<'_>, scratch: &mut [f32]) {
+    let args = args.plain();
     let rows = 0..args.m;
     let cols = 0..args.n;
     // SAFETY: the caller keeps GemmArgs' promise.
-    dispatch(isa, unsafe { block::Block::new(isa, args, rows, cols, scratch) });
+    dispatch(isa, unsafe { block::Block::new(isa, &args, rows, cols, scratch) });
 }
 
 /// Computes the part of C that belongs to task `task` of `grid`; the results of all tasks together equal [`gemm`]'s
@@ -140,9 +154,10 @@ pub unsafe fn gemm(isa: Isa, args: &GemmArgs<'_>, scratch: &mut [f32]) {
 /// # Safety
 /// See [`GemmArgs`]. `grid` must come from [`gemm_tasks`] with the same `isa`, `m` and `n`.
 pub unsafe fn gemm_task(isa: Isa, args: &GemmArgs<'_>, grid: &TaskGrid, task: usize, scratch: &mut [f32]) {
+    let args = args.plain();
     let (rows, cols) = grid.block(task);
     // SAFETY: the caller keeps GemmArgs' promise, and the grid's blocks lie within m by n.
-    dispatch(isa, unsafe { block::Block::new(isa, args, rows, cols, scratch) });
+    dispatch(isa, unsafe { block::Block::new(isa, &args, rows, cols, scratch) });
 }
 
 /// The size of all blocks of K but the last, which may be smaller.

@@ -28,6 +28,20 @@ pub fn plan(op: &Resize, inputs: &[BoundView], outputs: &[BoundView]) -> Result<
     for (a, (&from, &to)) in x.sizes.iter().zip(&out.sizes).enumerate() {
         axes.push(op.taps(a, from, to).map_err(|e| e.to_string())?);
     }
+    // Axes as the result's memory has them: what lies innermost is copied or blended in runs.
+    let order = memory_order(&axes, out);
+    let turn = |v: &BoundView| {
+        let mut turned = v.clone();
+        for (to, &from) in order.iter().enumerate() {
+            turned.sizes[to] = v.sizes[from];
+            turned.access.strides[to] = v.access.strides[from];
+        }
+        turned
+    };
+    let (inputs, outputs) = ([turn(x)], [turn(out)]);
+    let (inputs, outputs) = (&inputs[..], &outputs[..]);
+    let (x, out) = (&inputs[0], &outputs[0]);
+    let axes: Vec<Option<Vec<Taps>>> = order.iter().map(|&a| axes[a].take()).collect();
     let inside = axes.iter().flatten().flatten().all(|t| t.extrapolated.is_none());
     if axes.iter().all(Option::is_none) || (op.mode == ResizeMode::Nearest && inside) {
         let strongest = |t: &Option<Vec<Taps>>| t.as_ref().map(|t| t.iter().map(Taps::strongest).collect());
@@ -37,6 +51,14 @@ pub fn plan(op: &Resize, inputs: &[BoundView], outputs: &[BoundView]) -> Result<
         DType::F32 | DType::F16 | DType::BF16 => Ok(Box::new(Interpolation::<f32>::new(x, out, axes))),
         _ => Ok(Box::new(Interpolation::<f64>::new(x, out, axes))),
     }
+}
+
+/// Axes by falling steps of the result, where that leaves those that are resized in their order.
+fn memory_order(axes: &[Option<Vec<Taps>>], out: &BoundView) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..axes.len()).collect();
+    order.sort_by_key(|&a| std::cmp::Reverse(out.access.strides[a].unsigned_abs()));
+    let resized = order.iter().filter(|&&a| axes[a].is_some());
+    if resized.is_sorted() { order } else { (0..axes.len()).collect() }
 }
 
 /// What values are blended in.

@@ -1,15 +1,17 @@
 //! Rows that lie across a block: a block holds one element of many rows, and the row's index runs outside.
 
-use super::{RowCode, RowPlan};
+use super::{Pass, RowCode, RowPlan};
 use crate::buffers::{RunCx, Sizes};
+use crate::simd::{Kernel, Simd, dispatch};
 use crate::space::{Blocks, position};
 use crate::tile::code::What;
 use crate::tile::io::Block;
 use crate::tile::loops::{Args, OpFn};
-use crate::tile::machine::{Machine, scratch_len};
+use crate::tile::machine::{Class, Machine, scratch_len};
 use crate::tile::reduce;
 use crate::tile::resolve::lanes;
 use crate::tile::{BLOCK, Work, convert, scratch};
+use rlx_ir::DType;
 use rlx_ir::ops::reduction::ReduceKind;
 use smallvec::SmallVec;
 
@@ -43,6 +45,48 @@ pub unsafe fn run(plan: &RowPlan, row: &RowCode, run: &RunCx<'_>) {
     });
 }
 
+/// `y = Σ rows`, lane by lane, in order. The maker answers for `n` elements of each.
+struct AddUp<'a> {
+    rows: &'a [*const f32],
+    n: usize,
+    y: *mut f32,
+}
+
+impl Kernel for AddUp<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let mut i = 0;
+        // SAFETY: i plus the lanes taken stays within n.
+        unsafe {
+            // Vectors that are added up at the same time, so that one does not wait for the other.
+            while i + 4 * S::W <= self.n {
+                let mut sums = [s.zero(); 4];
+                for row in self.rows {
+                    for (v, sum) in sums.iter_mut().enumerate() {
+                        *sum = s.add(*sum, s.load(row.add(i + v * S::W)));
+                    }
+                }
+                for (v, &sum) in sums.iter().enumerate() {
+                    s.store(self.y.add(i + v * S::W), sum);
+                }
+                i += 4 * S::W;
+            }
+            while i < self.n {
+                let lanes = (self.n - i).min(S::W);
+                let mut sum = s.zero();
+                for row in self.rows {
+                    let at = row.add(i);
+                    sum = s.add(sum, if lanes == S::W { s.load(at) } else { s.load_partial(at, lanes) });
+                }
+                s.store_partial(self.y.add(i), sum, lanes);
+                i += lanes;
+            }
+        }
+    }
+}
+
 struct Lanes<'a> {
     plan: &'a RowPlan,
     row: &'a RowCode,
@@ -66,6 +110,13 @@ impl Lanes<'_> {
                 self.step(v, at, 0, &sizes, n);
             }
             for pass in &row.passes {
+                if let Some((v, read)) = self.plain_sum(pass) {
+                    self.add_up(v, read, at, n);
+                    for &v in &pass.after {
+                        self.step(v, at, 0, &sizes, n);
+                    }
+                    continue;
+                }
                 let sums: SmallVec<[(u32, ReduceKind, OpFn); 4]> = pass
                     .reduces
                     .iter()
@@ -103,6 +154,47 @@ impl Lanes<'_> {
             for i in (0..plan.writes.len()).filter(|i| !row.element_results.contains(i)) {
                 self.store(i, at, 0, &sizes);
             }
+        }
+    }
+
+    /// The reduction and the read of a pass that only adds up what it reads.
+    fn plain_sum(&self, pass: &Pass) -> Option<(u32, usize)> {
+        let ([element], [v], false) = (&pass.elements[..], &pass.reduces[..], pass.writes) else { return None };
+        let (from, sum) = (&self.row.code.steps[*element as usize], &self.row.code.steps[*v as usize]);
+        match (from.what, sum.what) {
+            (What::Read(r), What::Reduce(ReduceKind::Sum)) if sum.args[..] == [*element] => {
+                let read = &self.plan.reads[r as usize];
+                let plain =
+                    read.class == Class::InPlace && read.dtype == DType::F32 && self.in_f64(*v, ReduceKind::Sum);
+                plain.then_some((*v, r as usize))
+            }
+            _ => None,
+        }
+    }
+
+    /// Such a pass, to the same bits as step by step: sums of [`PARTIAL`] elements stay in registers.
+    /// # Safety
+    /// As [`Lanes::block`].
+    unsafe fn add_up(&mut self, v: u32, read: usize, at: &Blocks, n: usize) {
+        let (plan, w) = (self.plan, &self.plan.reads[read]);
+        let start = at.position(w.offset, &w.outer);
+        let x = self.run.bufs.base(w.buffer).cast::<f32>().cast_const();
+        let points = plan.reduced.points();
+        // SAFETY: slot and totals hold a block; positions lie within the buffer as checked at bind.
+        unsafe {
+            self.start(v, ReduceKind::Sum, n);
+            let y = self.machine.value(v).cast::<f32>();
+            for first in (0..points).step_by(PARTIAL) {
+                let count = (points - first).min(PARTIAL);
+                let mut rows = [x; PARTIAL];
+                for (k, row) in rows.iter_mut().enumerate().take(count) {
+                    let at = position(first + k, &plan.reduced.sizes, start, &w.reduced);
+                    *row = x.wrapping_offset(at as isize);
+                }
+                dispatch(self.run.isa, AddUp { rows: &rows[..count], n, y });
+                self.flush(v, ReduceKind::Sum, n);
+            }
+            self.finish(v, ReduceKind::Sum, n);
         }
     }
 

@@ -107,7 +107,25 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     unsafe fn store_partial(self, p: *mut f32, v: __m256, n: usize) {
-        unsafe { _mm256_maskstore_ps(p, self.tail(n), v) }
+        // A masked store takes tens of cycles on some machines.
+        unsafe {
+            debug_assert!(n <= 8);
+            if n >= 8 {
+                return _mm256_storeu_ps(p, v);
+            }
+            let (mut p, mut half) = (p, _mm256_castps256_ps128(v));
+            if n & 4 != 0 {
+                _mm_storeu_ps(p, half);
+                (p, half) = (p.add(4), _mm256_extractf128_ps::<1>(v));
+            }
+            if n & 2 != 0 {
+                _mm_storel_pd(p.cast(), _mm_castps_pd(half));
+                (p, half) = (p.add(2), _mm_movehl_ps(half, half));
+            }
+            if n & 1 != 0 {
+                _mm_store_ss(p, half);
+            }
+        }
     }
     #[inline(always)]
     unsafe fn transpose8(self, src: *const f32, src_row: isize, rows: usize, dst: *mut f32, dst_row: usize) {
