@@ -30,8 +30,23 @@ pub enum Command {
     Profile(ProfileArgs),
     /// Compile a model and show what the compiler did.
     Compile(CompileArgs),
+    /// Write a model as an ONNX file.
+    Export(ExportArgs),
     /// Run compiler passes on a graph in text form.
     Opt(OptArgs),
+}
+
+/// What to write, and where.
+#[derive(ClapArgs, Debug, Clone)]
+pub struct ExportArgs {
+    /// The model: an .onnx file, or a graph in text form (.rlx).
+    pub model: PathBuf,
+    /// The file to write.
+    #[arg(short, long, value_name = "FILE.onnx")]
+    pub output: PathBuf,
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Which model, and how to compile it.

@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         Command::Bench(a) => commands::bench::bench(&a),
         Command::Profile(a) => commands::profile::profile(&a),
         Command::Compile(a) => commands::compile::compile(&a),
+        Command::Export(a) => commands::export::export(&a),
         Command::Opt(a) => commands::opt::opt(&a),
     };
     match result {

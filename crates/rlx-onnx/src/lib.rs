@@ -8,6 +8,7 @@
 mod case;
 mod dtype;
 mod error;
+mod export;
 mod external;
 mod fault;
 mod file;
@@ -26,6 +27,7 @@ mod typed;
 pub use case::{CaseValue, TestCase};
 pub use dtype::OnnxType;
 pub use error::OnnxError;
+pub use export::{ExportError, export};
 pub use external::ExternalProblem;
 pub use fault::{Fault, Faults};
 pub use file::OnnxFile;

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod bisect;
 pub mod compile;
+pub mod export;
 pub mod inspect;
 pub mod opt;
 pub mod profile;

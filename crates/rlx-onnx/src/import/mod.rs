@@ -26,7 +26,7 @@ pub(crate) use nested::scalar;
 pub use options::ImportOptions;
 pub(crate) use scope::{Entry, Importer, Turn};
 pub use values::to_tensor;
-pub(crate) use values::{dtype_of_code, to_dense};
+pub(crate) use values::{dtype, dtype_of_code, to_dense};
 
 use crate::file::OnnxFile;
 use crate::model::Model;

@@ -36,6 +36,25 @@ fn onnx_cases() {
     assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
 }
 
+/// What is written back to a file and read again gives what the cases expect.
+#[test]
+fn cases_written_as_files_give_the_same() {
+    let filter = std::env::var("CASES").unwrap_or_default();
+    let (cases, _) = cases::find(&filter).unwrap_or_else(|e| panic!("{e}"));
+    let list = exceptions::parse(include_str!("exceptions.txt")).unwrap();
+    let (mut written, mut wrong) = (0, Vec::new());
+    for case in cases.iter().filter(|c| !list.contains_key(&c.label())) {
+        match runner::ways::exported(case) {
+            None => {}
+            Some(Ok(())) => written += 1,
+            Some(Err(why)) => wrong.push(format!("{}: {}", case.label(), why.replace('\n', " | "))),
+        }
+    }
+    println!("{written} of {} cases are written as files", cases.len());
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(!filter.is_empty() || written * 10 >= cases.len() * 7, "only {written} of {} are written", cases.len());
+}
+
 #[test]
 fn the_list_of_exceptions_only_shrinks() {
     let case = |name: &str, ways| runner::Report {

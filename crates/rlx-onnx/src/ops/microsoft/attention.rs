@@ -253,6 +253,9 @@ fn rotary(cx: &mut NodeCx<'_, '_>) -> Out {
     }
     let shape = cx.shape(x)?;
     let flat = shape.rank() == 3;
+    if !flat && shape.rank() != 4 {
+        return Err(Failure::refused(format!("the operand must have three or four axes, got {shape}")));
+    }
     let heads = match cx.int("num_heads", 0)? {
         0 => {
             let width = cx.shape(cos)?.last().cloned().unwrap_or(Dim::ONE) * 2;

@@ -60,6 +60,27 @@ pub fn run(case: &Case) -> Report {
     if ran == 0 { all_failed(case, &operator, "no data set".into()) } else { report }
 }
 
+/// A case written back to a file, read again, and run by the evaluator: `None` if the case or its export is not supported.
+pub fn exported(case: &Case) -> Option<Result<(), String>> {
+    let opened = OnnxFile::open(case.folder.join("model.onnx"), &ReadOptions::default());
+    let model = opened.and_then(OnnxFile::into_model).ok()?;
+    let set = Set::read(case, &case.folder.join("test_data_set_0"), &model).ok()?;
+    let (_, imported) = set.import(&model).ok()?;
+    let bytes = rlx::onnx::export(&imported.module).ok()?;
+    let again = || -> Result<(), String> {
+        let file = OnnxFile::from_bytes(bytes, None, &ReadOptions::default()).and_then(OnnxFile::into_model);
+        let module =
+            import(&file.map_err(|e| e.to_string())?, &ImportOptions::default()).map_err(|e| e.to_string())?.module;
+        rlx::ir::verify(&module).map_err(|e| e.to_string())?;
+        let inputs = set.given(&module)?;
+        match set.judge(evaluated(&module, &inputs)) {
+            Outcome::Failed(why) => Err(why),
+            _ => Ok(()),
+        }
+    };
+    Some(again())
+}
+
 /// The operator that the case is about.
 fn operator(case: &Case, model: &Model) -> String {
     let ops: Vec<&str> = model.main.nodes.iter().map(|n| n.op_type.as_str()).collect();

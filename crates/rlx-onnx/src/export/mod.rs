@@ -1,0 +1,365 @@
+//! ONNX files out: a graph of the IR as nodes of the standard's operators.
+//!
+//! Sizes that are not fixed are computed in the file from the shapes of its inputs. An op without a counterpart is written as its
+//! decomposition; what has none is listed, all of it at once.
+
+mod compute;
+mod control;
+mod dims;
+mod elementwise;
+mod shape;
+
+use std::collections::{BTreeSet, HashMap};
+
+use prost::Message as _;
+use rlx_ir::{Builder, DType, Dim, Graph, IrError, Module, Node, Op, Symbol, Tensor, TensorType, ValueId};
+
+use crate::dtype::OnnxType;
+use crate::proto::attribute_proto::AttributeType;
+use crate::proto::tensor_shape_proto::{Dimension, dimension};
+use crate::proto::{
+    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TensorShapeProto, TypeProto,
+    ValueInfoProto, type_proto,
+};
+
+/// The operator set that files are written in.
+const OPSET: i64 = 20;
+
+/// What stands in the way of writing a module as a file: all of it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the graph has no form in ONNX:\n  {}", problems.join("\n  "))]
+pub struct ExportError {
+    /// One line each.
+    pub problems: Vec<String>,
+}
+
+/// Why a node has no form.
+type Failure = String;
+
+/// A module at its first stage as the bytes of an ONNX file (IR version 10, operator set 20). Parameters with a value become
+/// initialisers, those without become inputs.
+pub fn export(module: &Module) -> Result<Vec<u8>, ExportError> {
+    let mut w = Writer::default();
+    let g = &module.main;
+    let mut names = HashMap::new();
+    for s in g.states() {
+        w.problems.push(format!("state `{}`: ONNX has no states", s.name));
+    }
+    let reserved = g.outputs().iter().map(|o| o.name.to_string());
+    let sources = g.inputs().iter().map(|&v| g.value_name(v).trim_start_matches('%').to_owned());
+    w.used = reserved.chain(sources).chain(g.params().iter().map(|p| p.name.to_string())).collect();
+    let mut inputs = Vec::new();
+    for &v in g.inputs() {
+        let name = g.value(v).name.as_deref().unwrap_or_default().to_owned();
+        inputs.extend(w.declare(g, v, &name));
+        names.insert(v, name);
+    }
+    let mut initialisers = Vec::new();
+    for p in g.params() {
+        // A name that an output has is that output's, unless it is the same value.
+        let taken = g.outputs().iter().any(|o| o.name == p.name && o.value != p.value);
+        let name = if taken { w.fresh(&p.name) } else { p.name.to_string() };
+        match &p.default {
+            Some(t) => match tensor(&name, t) {
+                Ok(t) => initialisers.push(t),
+                Err(e) => w.problems.push(format!("parameter `{}`: {e}", p.name)),
+            },
+            None => inputs.extend(w.declare(g, p.value, &name)),
+        }
+        names.insert(p.value, name);
+    }
+    w.nodes_of(g, &mut names);
+    let outputs = w.outputs_of(g, &names, |o| g.outputs()[o].name.to_string());
+    if !w.problems.is_empty() {
+        return Err(ExportError { problems: w.problems });
+    }
+    initialisers.append(&mut w.constants);
+    let graph = GraphProto {
+        name: Some(g.name().to_owned()),
+        node: w.nodes,
+        input: inputs,
+        output: outputs,
+        initializer: initialisers,
+        ..Default::default()
+    };
+    let set = OperatorSetIdProto { domain: Some(String::new()), version: Some(OPSET) };
+    let model = ModelProto {
+        ir_version: Some(10),
+        producer_name: Some("rlx".into()),
+        opset_import: vec![set],
+        graph: Some(graph),
+        ..Default::default()
+    };
+    Ok(model.encode_to_vec())
+}
+
+/// A file being written.
+#[derive(Default)]
+struct Writer {
+    /// Nodes of the graph at hand.
+    nodes: Vec<NodeProto>,
+    /// Constants of the whole file: nested graphs see them too.
+    constants: Vec<TensorProto>,
+    /// Names of constants that are lists of integers.
+    lists: HashMap<Vec<i64>, String>,
+    /// Where symbols stand: a tensor and its axis, or an element of a tensor.
+    symbols: HashMap<Symbol, Place>,
+    /// Sizes that are computed already.
+    dims: HashMap<Dim, String>,
+    used: BTreeSet<String>,
+    count: usize,
+    problems: Vec<String>,
+}
+
+/// Where a symbol's value can be read.
+#[derive(Clone)]
+enum Place {
+    Axis(String, usize),
+    Element(String, usize),
+}
+
+/// Names of the values of a graph.
+type Names = HashMap<ValueId, String>;
+
+/// A tensor as its message.
+fn tensor(name: &str, t: &Tensor) -> Result<TensorProto, Failure> {
+    if t.dtype() == DType::Str {
+        return Err("strings are not written".into());
+    }
+    Ok(TensorProto {
+        name: Some(name.to_owned()),
+        dims: t.dims().iter().map(|&n| n as i64).collect(),
+        data_type: Some(code(t.dtype())?),
+        raw_data: Some(t.bytes().to_vec().into()),
+        ..Default::default()
+    })
+}
+
+/// The code of a dtype in files.
+fn code(d: DType) -> Result<i32, Failure> {
+    let known = OnnxType::ALL.iter().find(|&&t| crate::import::dtype(t) == Some(d));
+    known.map(|t| t.code()).ok_or_else(|| format!("{d} has no code"))
+}
+
+fn attribute(name: &str, kind: AttributeType) -> AttributeProto {
+    AttributeProto { name: Some(name.into()), r#type: Some(kind as i32), ..Default::default() }
+}
+
+fn int(name: &str, i: i64) -> AttributeProto {
+    AttributeProto { i: Some(i), ..attribute(name, AttributeType::Int) }
+}
+
+fn flag(name: &str, b: bool) -> AttributeProto {
+    int(name, i64::from(b))
+}
+
+fn ints(name: &str, v: &[i64]) -> AttributeProto {
+    AttributeProto { ints: v.to_vec(), ..attribute(name, AttributeType::Ints) }
+}
+
+fn float(name: &str, x: f64) -> AttributeProto {
+    AttributeProto { f: Some(x as f32), ..attribute(name, AttributeType::Float) }
+}
+
+fn string(name: &str, s: &str) -> AttributeProto {
+    AttributeProto { s: Some(s.as_bytes().to_vec().into()), ..attribute(name, AttributeType::String) }
+}
+
+impl Writer {
+    /// A name that nothing has yet.
+    fn fresh(&mut self, base: &str) -> String {
+        loop {
+            self.count += 1;
+            let name = format!("{base}_{}", self.count);
+            if self.used.insert(name.clone()) {
+                return name;
+            }
+        }
+    }
+
+    /// Adds a node; gives the names of its results.
+    fn emit_n(&mut self, op: &str, inputs: &[&str], n: usize, attributes: Vec<AttributeProto>) -> Vec<String> {
+        let output: Vec<String> = (0..n).map(|_| self.fresh(op)).collect();
+        let name = self.fresh("node");
+        self.nodes.push(NodeProto {
+            op_type: Some(op.into()),
+            name: Some(name),
+            input: inputs.iter().map(|s| (*s).to_owned()).collect(),
+            output: output.clone(),
+            attribute: attributes,
+            ..Default::default()
+        });
+        output
+    }
+
+    /// Adds a node of one result.
+    fn emit(&mut self, op: &str, inputs: &[&str], attributes: Vec<AttributeProto>) -> String {
+        self.emit_n(op, inputs, 1, attributes).pop().unwrap_or_default()
+    }
+
+    /// A constant.
+    fn constant(&mut self, t: &Tensor) -> Result<String, Failure> {
+        let name = self.fresh("constant");
+        self.constants.push(tensor(&name, t)?);
+        Ok(name)
+    }
+
+    /// A constant vector of integers.
+    fn list(&mut self, v: &[i64]) -> Result<String, Failure> {
+        if let Some(name) = self.lists.get(v) {
+            return Ok(name.clone());
+        }
+        let name = self.constant(&Tensor::from_slice(&[v.len()], v).map_err(|e| e.to_string())?)?;
+        self.lists.insert(v.to_vec(), name.clone());
+        Ok(name)
+    }
+
+    /// A scalar of a dtype.
+    fn scalar(&mut self, d: DType, x: f64) -> Result<String, Failure> {
+        self.constant(&Tensor::full(d, &[], x).map_err(|e| e.to_string())?)
+    }
+
+    /// Another dtype.
+    fn cast(&mut self, x: &str, to: DType) -> Result<String, Failure> {
+        let to = code(to)?;
+        Ok(self.emit("Cast", &[x], vec![int("to", i64::from(to))]))
+    }
+
+    /// Declares a value, and notes the symbols that its shape tells.
+    fn declare(&mut self, g: &Graph, v: ValueId, name: &str) -> Option<ValueInfoProto> {
+        let Some(t) = g.tensor_type(v) else {
+            self.problems.push(format!("`{name}`: only tensors are written, not {}", g.ty(v)));
+            return None;
+        };
+        self.learn(name, t);
+        match code(t.dtype) {
+            Ok(c) => Some(value_info(name, c, &t.shape)),
+            Err(e) => {
+                self.problems.push(format!("`{name}`: {e}"));
+                None
+            }
+        }
+    }
+
+    /// Symbols that are sizes of a value can be read from it.
+    fn learn(&mut self, name: &str, t: &TensorType) {
+        for (axis, d) in t.shape.iter().enumerate() {
+            if let Some(s) = d.as_symbol() {
+                self.symbols.entry(s.clone()).or_insert_with(|| Place::Axis(name.to_owned(), axis));
+            }
+        }
+    }
+
+    /// Writes all nodes of a graph.
+    fn nodes_of(&mut self, g: &Graph, names: &mut Names) {
+        for node in g.nodes() {
+            let known = |v: &ValueId| names.get(v).cloned();
+            // What a failed node gives is missing; that is on the list already.
+            let Some(inputs) = node.operands.iter().map(known).collect::<Option<Vec<_>>>() else { continue };
+            match self.node(g, node, &inputs) {
+                Ok(results) => {
+                    for (&v, name) in node.results.iter().zip(results) {
+                        if let Some(t) = g.tensor_type(v) {
+                            self.learn(&name, t);
+                        }
+                        names.insert(v, name);
+                    }
+                }
+                Err(why) => {
+                    let place = node.loc.name().map_or(String::new(), |n| format!(" at {n}"));
+                    self.problems.push(format!("`{}`{place}: {why}", node.op.name()));
+                }
+            }
+        }
+    }
+
+    /// Gives outputs their names, and declares them.
+    fn outputs_of(&mut self, g: &Graph, names: &Names, name: impl Fn(usize) -> String) -> Vec<ValueInfoProto> {
+        let mut out = Vec::new();
+        for (i, o) in g.outputs().iter().enumerate() {
+            let (Some(from), Some(t)) = (names.get(&o.value), g.tensor_type(o.value)) else { continue };
+            let name = name(i);
+            if *from != name {
+                self.nodes.push(NodeProto {
+                    op_type: Some("Identity".into()),
+                    input: vec![from.clone()],
+                    output: vec![name.clone()],
+                    ..Default::default()
+                });
+            }
+            if let Ok(c) = code(t.dtype) {
+                out.push(value_info(&name, c, &t.shape));
+            }
+        }
+        out
+    }
+
+    /// Writes one node; names of its results.
+    fn node(&mut self, g: &Graph, node: &Node, inputs: &[String]) -> Result<Vec<String>, Failure> {
+        let x: Vec<&str> = inputs.iter().map(String::as_str).collect();
+        let types = |list: &[ValueId]| list.iter().filter_map(|&v| g.tensor_type(v).cloned()).collect::<Vec<_>>();
+        let (from, to) = (types(&node.operands), types(&node.results));
+        let one = |r: Result<String, Failure>| r.map(|name| Some(vec![name]));
+        let written = match &node.op {
+            Op::Elementwise(op) => one(self.elementwise(op, &x, &from)),
+            Op::ShapeOp(op) => one(self.shape_op(op, &x, &from, &to)),
+            Op::Control(op) => self.control(op, node, &x),
+            op => self.compute(op, &x, &from, &to),
+        }?;
+        match written {
+            Some(results) => Ok(results),
+            None => self.decomposed(node, inputs, g),
+        }
+    }
+
+    /// Writes an op as what it decomposes into.
+    fn decomposed(&mut self, node: &Node, inputs: &[String], g: &Graph) -> Result<Vec<String>, Failure> {
+        let build = || -> Option<Result<Graph, IrError>> {
+            let mut b = Builder::new("part");
+            let mut args = Vec::new();
+            for (i, &v) in node.operands.iter().enumerate() {
+                match b.graph_mut().add_input(&format!("x{i}"), g.ty(v).clone()) {
+                    Ok(v) => args.push(v),
+                    Err(e) => return Some(Err(e)),
+                }
+            }
+            let results = match node.op.def().decompose(&mut b, &args)? {
+                Ok(r) => r,
+                Err(e) => return Some(Err(e)),
+            };
+            for (i, v) in results.into_iter().enumerate() {
+                if let Err(e) = b.output(&format!("y{i}"), v) {
+                    return Some(Err(e));
+                }
+            }
+            Some(Ok(b.finish()))
+        };
+        let part = build().ok_or("it has no counterpart and no decomposition")?.map_err(|e| e.to_string())?;
+        let mut names: Names = part.inputs().iter().copied().zip(inputs.iter().cloned()).collect();
+        let before = self.problems.len();
+        self.nodes_of(&part, &mut names);
+        if self.problems.len() > before {
+            let inner = self.problems.split_off(before);
+            return Err(inner.join("; "));
+        }
+        let result =
+            |o: &rlx_ir::graph::Output| names.get(&o.value).cloned().ok_or_else(|| "a result is missing".into());
+        part.outputs().iter().map(result).collect()
+    }
+}
+
+/// A declared tensor. Sizes that are no number and no name are left open.
+fn value_info(name: &str, code: i32, dims: &[Dim]) -> ValueInfoProto {
+    let dim = |d: &Dim| {
+        let value = match (d.as_const(), d.as_symbol()) {
+            (Some(n), _) => Some(dimension::Value::DimValue(n)),
+            (None, Some(s)) => Some(dimension::Value::DimParam(s.name().to_owned())),
+            _ => None,
+        };
+        Dimension { value, ..Default::default() }
+    };
+    let shape = TensorShapeProto { dim: dims.iter().map(dim).collect() };
+    let tensor = type_proto::Tensor { elem_type: Some(code), shape: Some(shape) };
+    let ty = TypeProto { value: Some(type_proto::Value::TensorType(tensor)), ..Default::default() };
+    ValueInfoProto { name: Some(name.into()), r#type: Some(ty), ..Default::default() }
+}
