@@ -16,6 +16,7 @@ pub(super) const OPS: &[OpEntry] = &[
     op("GridSample", 16, grid_sample),
     op("RoiAlign", 10, roi_align),
     op("DeformConv", 19, deform_conv),
+    op("MaxRoiPool", 1, max_roi_pool),
 ];
 
 /// How places between points are read.
@@ -549,4 +550,68 @@ fn deform_conv(cx: &mut NodeCx<'_, '_>) -> Out {
         y = cx.b().add(y, bias)?;
     }
     Ok(vec![cx.b().convert(y, dtype)?])
+}
+
+/// Which of `size` points lie in each of `out` bins of a range `[start, end]` of whole points: `[regions, out, size]`.
+fn bins(cx: &mut NodeCx<'_, '_>, start: ValueId, end: ValueId, size: &Dim, out: i64) -> Result<ValueId, Failure> {
+    let dtype = cx.dtype(start)?;
+    let one = cx.scalar_like(start, 1.0)?;
+    let extent = cx.b().sub(end, start)?;
+    let extent = cx.plus(extent, 1.0)?;
+    let extent = cx.b().maximum(extent, one)?;
+    let bin = cx.times(extent, 1.0 / out as f64)?;
+    let (bin, start) = (cx.b().expand_dims(bin, &[1, 2])?, cx.b().expand_dims(start, &[1, 2])?);
+    let k = cx.b().iota(dtype, [Dim::ONE, Dim::from(out), Dim::ONE], 1)?;
+    let next = cx.plus(k, 1.0)?;
+    let b = cx.b();
+    let (lo, hi) = (b.mul(k, bin)?, b.mul(next, bin)?);
+    let (lo, hi) = (b.floor(lo)?, b.ceil(hi)?);
+    let (lo, hi) = (b.add(lo, start)?, b.add(hi, start)?);
+    let at = b.iota(dtype, [Dim::ONE, Dim::ONE, size.clone()], 2)?;
+    let (after, before) = (b.ge(at, lo)?, b.lt(at, hi)?);
+    Ok(b.and(after, before)?)
+}
+
+/// The largest value in each bin of regions `[image, x1, y1, x2, y2]` of whole points; 0 of an empty bin.
+fn max_roi_pool(cx: &mut NodeCx<'_, '_>) -> Out {
+    let (x, rois) = (cx.input(0)?, cx.input(1)?);
+    let out = cx.opt_ints("pooled_shape")?.unwrap_or_default();
+    let scale = cx.float("spatial_scale", 1.0)?;
+    let (xs, rs) = (cx.shape(x)?, cx.shape(rois)?);
+    let &[height, width] = &out[..] else {
+        return Err(Failure::refused(format!("attribute `pooled_shape` must have two entries, got {out:?}")));
+    };
+    if xs.rank() != 4 || rs.rank() != 2 || height < 1 || width < 1 {
+        return Err(Failure::refused(format!("the operand {xs} must have 4 axes, the regions {rs} 2, sizes be ≥ 1")));
+    }
+    let dtype = cx.dtype(x)?;
+    let mut columns = Vec::new();
+    for k in 0..5 {
+        let v = cx.range_of(rois, 1, Dim::from(k), Dim::from(k + 1), 1)?;
+        columns.push(cx.b().squeeze(v, &[1])?);
+    }
+    let image = cx.b().convert(columns[0], DType::I64)?;
+    // Corners are rounded, halves away from zero.
+    for v in &mut columns[1..] {
+        let scaled = cx.times(*v, scale)?;
+        let (size, sign) = (cx.b().abs(scaled)?, cx.b().sign(scaled)?);
+        let size = cx.plus(size, 0.5)?;
+        let whole = cx.b().floor(size)?;
+        *v = cx.b().mul(whole, sign)?;
+    }
+    let rows = bins(cx, columns[2], columns[4], &xs[2], height)?;
+    let across = bins(cx, columns[1], columns[3], &xs[3], width)?;
+    let least = cx.b().scalar(dtype, f64::NEG_INFINITY)?;
+    // [regions, channels, height, width], first along rows of points, then down.
+    let picked = cx.b().gather(x, image, 0)?;
+    let wide = cx.b().expand_dims(picked, &[3])?;
+    let across = cx.b().expand_dims(across, &[1, 2])?;
+    let line = cx.b().select(across, wide, least)?;
+    let line = cx.b().reduce(line, ReduceKind::Max, &[4], false)?;
+    let tall = cx.b().expand_dims(line, &[2])?;
+    let rows = cx.b().expand_dims(rows, &[1, 4])?;
+    let y = cx.b().select(rows, tall, least)?;
+    let y = cx.b().reduce(y, ReduceKind::Max, &[3], false)?;
+    let (none, zero) = (cx.b().eq(y, least)?, cx.scalar_like(y, 0.0)?);
+    Ok(vec![cx.b().select(none, zero, y)?])
 }

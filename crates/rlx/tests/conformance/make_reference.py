@@ -81,6 +81,20 @@ def sampling():
                      coordinate_transformation_mode=shift, output_height=2, output_width=3, spatial_scale=0.8)
     case("roi_none", "RoiAlign", 22, [image, rois[:0], which[:0]], output_height=2, output_width=2,
          want=[np.zeros((0, 3, 2, 2), np.float32)])
+    # No evaluator for this one: bin by bin.
+    whole = np.array([[0, 0, 0, 5, 6], [1, 1.4, 2.6, 3, 4], [1, 4, 4, 3, 3], [0, 7, 8, 9, 9]], np.float32)
+    pooled = np.zeros((4, 3, 2, 3), np.float32)
+    for r, (n, *corners) in enumerate(whole):
+        x1, y1, x2, y2 = (int(np.floor(c * 0.9 + 0.5)) for c in corners)
+        high, wide = max(y2 - y1 + 1, 1), max(x2 - x1 + 1, 1)
+        for i in range(2):
+            for j in range(3):
+                ys = range(y1 + int(np.floor(i * high / 2)), y1 + int(np.ceil((i + 1) * high / 2)))
+                xs = range(x1 + int(np.floor(j * wide / 3)), x1 + int(np.ceil((j + 1) * wide / 3)))
+                points = [image[int(n), :, a, b] for a in ys for b in xs if 0 <= a < 7 and 0 <= b < 6]
+                if points:
+                    pooled[r, :, i, j] = np.max(points, axis=0)
+    case("max_roi_pool", "MaxRoiPool", 1, [image, whole], want=[pooled], pooled_shape=[2, 3], spatial_scale=0.9)
     x, w = normal(1, 4, 5, 5), normal(4, 2, 2, 2)
     offset, mask = normal(1, 2 * 4 * 2, 3, 3) * np.float32(0.7), rng.random((1, 2 * 4, 3, 3)).astype(np.float32)
     case("deform_groups", "DeformConv", 22, [x, w, offset, normal(4), mask], group=2, offset_group=2, strides=[2, 2],
