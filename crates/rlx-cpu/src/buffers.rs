@@ -133,6 +133,11 @@ impl Weight {
         Some(self.0.get_or_init(|| made))
     }
 
+    /// The form, if it was made.
+    pub fn made(&self) -> Option<&AlignedBuffer> {
+        self.0.get()
+    }
+
     /// Bytes held.
     pub fn bytes(&self) -> usize {
         self.0.get().map_or(0, AlignedBuffer::len)

@@ -4,7 +4,7 @@
 //! are dense there, and are dense copies otherwise; its outputs are copied to the parent's views, or handed over with the sizes that they define.
 
 use crate::bind::BoundSegment;
-use crate::buffers::{BindCx, BindError, BoundView, Buffers, Ptr};
+use crate::buffers::{BindCx, BindError, BoundView, Buffers, Ptr, Sizes, Strides};
 use crate::exec::{Env, Input, Outputs, bind_first, run_frame};
 use crate::frame::{Frame, no_memory};
 use crate::library::Defined;
@@ -16,6 +16,7 @@ use rlx_compile::RunError;
 use rlx_compile::lir::{Kernel, View};
 use rlx_driver::AlignedBuffer;
 use rlx_ir::{DType, Symbol};
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// Where results go.
@@ -102,9 +103,12 @@ pub fn plan(kernel: &Kernel, defines: &[Symbol], cx: &BindCx<'_>) -> Result<Cont
 /// A tensor that a nested program takes or gives, dense.
 struct Value {
     dtype: DType,
-    dims: Vec<usize>,
+    dims: Sizes,
     memory: Memory,
 }
+
+/// Values of one call; up to 64 take no memory of their own.
+type Values = SmallVec<[Value; 64]>;
 
 /// Where a value lies.
 enum Memory {
@@ -140,7 +144,7 @@ impl Memory {
 }
 
 impl Value {
-    fn new(dtype: DType, dims: Vec<usize>) -> Result<Value, RunError> {
+    fn new(dtype: DType, dims: Sizes) -> Result<Value, RunError> {
         let n = dims.iter().try_fold(1usize, |a, &d| a.checked_mul(d));
         let bytes = n.and_then(|n| dtype.bytes_for(n));
         let bytes =
@@ -158,7 +162,7 @@ impl Value {
     }
 
     fn of(view: &BoundView, bufs: Buffers<'_>) -> Result<Value, RunError> {
-        let (dtype, dims) = (view.access.dtype, view.sizes.to_vec());
+        let (dtype, dims) = (view.access.dtype, view.sizes.clone());
         let base = bufs.base(view.access.buffer);
         if dtype.bits() >= 8 && view.is_dense() && !base.is_null() && view.numel() > 0 {
             let bytes = view.numel() * (dtype.bits() / 8);
@@ -171,7 +175,7 @@ impl Value {
     }
 
     fn scalar(dtype: DType, bytes: &[u8]) -> Result<Value, RunError> {
-        Ok(Value { dtype, dims: Vec::new(), memory: Memory::Own(AlignedBuffer::copy_of(bytes).map_err(no_memory)?) })
+        Ok(Value { dtype, dims: Sizes::new(), memory: Memory::Own(AlignedBuffer::copy_of(bytes).map_err(no_memory)?) })
     }
 
     fn input(&self) -> Input<'_> {
@@ -186,8 +190,8 @@ impl Value {
 }
 
 /// Strides of a dense tensor.
-fn dense(sizes: &[usize]) -> Vec<i64> {
-    let mut strides = vec![1i64; sizes.len()];
+fn dense(sizes: &[usize]) -> Strides {
+    let mut strides: Strides = smallvec::smallvec![1i64; sizes.len()];
     for a in (1..sizes.len()).rev() {
         strides[a - 1] = strides[a] * sizes[a] as i64;
     }
@@ -204,7 +208,7 @@ unsafe fn copy(dtype: DType, sizes: &[usize], from: (*const u8, i64, &[i64]), to
     }
     let plain = dtype.bits() >= 8;
     let dense_strides = dense(sizes);
-    if plain && from.2 == dense_strides && to.2 == dense_strides {
+    if plain && from.2 == dense_strides.as_slice() && to.2 == dense_strides.as_slice() {
         let size = dtype.bits() / 8;
         // SAFETY: both walks are dense.
         unsafe {
@@ -257,6 +261,62 @@ pub unsafe fn copy_in(view: &BoundView, bufs: Buffers<'_>, from: *const u8) {
 
 type Failed<'a> = &'a dyn Fn(String) -> RunError;
 
+/// Runs a nested program; its outputs lie in its frame.
+fn enter(
+    program: &Program,
+    frame: &mut Frame,
+    weights: Option<&WeightSet>,
+    inputs: &[&Value],
+    outer: &[i64],
+    env: &Env<'_>,
+    failed: Failed<'_>,
+) -> Result<Arc<BoundSegment>, RunError> {
+    let inputs: SmallVec<[Input<'_>; 64]> = inputs.iter().map(|v| v.input()).collect();
+    let inside = |e: RunError| match e {
+        RunError::Inputs(_) => failed(format!("in `{}`: {e}", program.lir.name)),
+        e => e,
+    };
+    crate::exec::check_inputs(program, &inputs).map_err(inside)?;
+    let shapes: SmallVec<[&[usize]; 64]> = inputs.iter().map(|i| i.dims).collect();
+    let first = bind_first(program, &shapes, None, &[], outer, env).map_err(inside)?;
+    run_frame(program, frame, &inputs, None, weights, first, None, Outputs::default(), env).map_err(inside)
+}
+
+/// Runs a nested program once and copies its outputs straight to the views that they are declared as.
+#[allow(clippy::too_many_arguments)]
+fn call_into(
+    program: &Program,
+    frame: &mut Frame,
+    weights: Option<&WeightSet>,
+    inputs: &[&Value],
+    outer: &[i64],
+    views: &[BoundView],
+    bufs: Buffers<'_>,
+    env: &Env<'_>,
+    failed: Failed<'_>,
+) -> Result<(), RunError> {
+    let bound = enter(program, frame, weights, inputs, outer, env, failed)?;
+    for (i, (port, view)) in program.lir.outputs.iter().zip(views).enumerate() {
+        let b = port.buffer.index();
+        let dims = bound.shape(program, b).ok_or_else(|| failed(format!("output `{}` has no size", port.name)))?;
+        let dtype = program.lir.buffers[b].dtype;
+        check_result(i, dtype, &dims, view, failed)?;
+        // SAFETY: views were checked at bind; the buffer has memory of as many elements after the run, in the nested frame or where
+        // an input lies, which no result overlaps.
+        unsafe { copy_in(view, bufs, frame.ptrs[b].get()) };
+    }
+    Ok(())
+}
+
+/// Errors unless a result is what its view was declared as.
+fn check_result(i: usize, dtype: DType, dims: &[usize], view: &BoundView, failed: Failed<'_>) -> Result<(), RunError> {
+    if view.sizes.as_slice() == dims && view.access.dtype == dtype {
+        return Ok(());
+    }
+    let (declared, sizes) = (view.access.dtype, &view.sizes);
+    Err(failed(format!("result {i} is {dtype}{dims:?}, declared as {declared}{sizes:?}")))
+}
+
 /// Runs a nested program and copies its outputs.
 fn call(
     program: &Program,
@@ -267,21 +327,12 @@ fn call(
     env: &Env<'_>,
     failed: Failed<'_>,
 ) -> Result<Vec<Value>, RunError> {
-    let inputs: Vec<Input<'_>> = inputs.iter().map(|v| v.input()).collect();
-    let inside = |e: RunError| match e {
-        RunError::Inputs(_) => failed(format!("in `{}`: {e}", program.lir.name)),
-        e => e,
-    };
-    crate::exec::check_inputs(program, &inputs).map_err(inside)?;
-    let shapes: Vec<&[usize]> = inputs.iter().map(|i| i.dims).collect();
-    let first = bind_first(program, &shapes, None, &[], outer, env).map_err(inside)?;
-    let bound: Arc<BoundSegment> =
-        run_frame(program, frame, &inputs, None, weights, first, None, Outputs::default(), env).map_err(inside)?;
+    let bound = enter(program, frame, weights, inputs, outer, env, failed)?;
     let mut values = Vec::with_capacity(program.lir.outputs.len());
     for port in &program.lir.outputs {
         let b = port.buffer.index();
         let dims = bound.shape(program, b).ok_or_else(|| failed(format!("output `{}` has no size", port.name)))?;
-        let mut v = Value::new(program.lir.buffers[b].dtype, dims.into_vec())?;
+        let mut v = Value::new(program.lir.buffers[b].dtype, dims)?;
         let bytes = v.memory.as_slice().len();
         // SAFETY: the buffer has memory of this size after the run; the value's is its own.
         unsafe { std::ptr::copy_nonoverlapping(frame.ptrs[b].get(), v.as_mut_ptr(), bytes) };
@@ -309,17 +360,30 @@ pub fn run(
         (Some(p), Some(f)) => call(p, f, weights.get(which), inputs, outer, env, failed),
         _ => Err(failed("a nested program is missing".into())),
     };
-    let of = |views: &[BoundView]| views.iter().map(|v| Value::of(v, bufs)).collect::<Result<Vec<_>, _>>();
+    let of = |views: &[BoundView]| views.iter().map(|v| Value::of(v, bufs)).collect::<Result<Values, _>>();
+    let once = |which: usize, frames: &mut [Frame], views: &[BoundView], outer: &[i64]| {
+        let inputs = of(views)?;
+        let inputs: SmallVec<[&Value; 64]> = inputs.iter().collect();
+        match (&plan.results.views, programs.get(which), frames.get_mut(which)) {
+            (Some(views), Some(p), Some(f)) => {
+                call_into(p, f, weights.get(which), &inputs, outer, views, bufs, env, failed)?;
+                Ok(None)
+            }
+            _ => nested(which, frames, &inputs, outer).map(Some),
+        }
+    };
     let values = match &plan.kind {
         Kind::Branch { cond, captures } => {
             let which = usize::from(!Value::of(cond, bufs)?.truth());
-            let captures = of(captures)?;
-            nested(which, frames, &captures.iter().collect::<Vec<_>>(), symbols)?
+            match once(which, frames, captures, symbols)? {
+                Some(values) => values,
+                None => return Ok(None),
+            }
         }
-        Kind::Call { inputs } => {
-            let inputs = of(inputs)?;
-            nested(0, frames, &inputs.iter().collect::<Vec<_>>(), &[])?
-        }
+        Kind::Call { inputs } => match once(0, frames, inputs, &[])? {
+            Some(values) => values,
+            None => return Ok(None),
+        },
         Kind::Loop { trip_count, cond, carried, captures } => {
             let limit = match trip_count {
                 // SAFETY: a scalar view of integers within its buffer.
@@ -352,9 +416,9 @@ pub fn run(
                 }
                 i += 1;
             }
-            let declared = |k: usize| plan.results.views.as_ref().and_then(|v| v.get(k)).map(|v| v.sizes.to_vec());
+            let declared = |k: usize| plan.results.views.as_ref().and_then(|v| v.get(k)).map(|v| v.sizes.clone());
             let first_stack = now.len();
-            let mut all = now;
+            let mut all: Vec<Value> = now.into_vec();
             for (k, stack) in stacks.into_iter().take(scans).enumerate() {
                 all.push(stack.finish(declared(first_stack + k))?);
             }
@@ -368,7 +432,7 @@ pub fn run(
 /// Values of equal shape one after another.
 struct Stack {
     dtype: DType,
-    dims: Option<Vec<usize>>,
+    dims: Option<Sizes>,
     bytes: Vec<u8>,
     count: usize,
     /// Elements so far; of dtypes narrower than a byte several share one.
@@ -409,8 +473,8 @@ impl Stack {
     }
 
     /// The stack as a tensor with a leading axis; without any value its other sizes are the declared ones, or 0.
-    fn finish(self, declared: Option<Vec<usize>>) -> Result<Value, RunError> {
-        let mut dims = vec![self.count];
+    fn finish(self, declared: Option<Sizes>) -> Result<Value, RunError> {
+        let mut dims: Sizes = smallvec::smallvec![self.count];
         match self.dims {
             Some(d) => dims.extend(d),
             None => dims.extend(declared.unwrap_or_default().into_iter().skip(1)),
@@ -427,7 +491,7 @@ fn run_scan(
     results: &Results,
     failed: Failed<'_>,
 ) -> Result<Vec<Value>, RunError> {
-    let of = |views: &[BoundView]| views.iter().map(|v| Value::of(v, bufs)).collect::<Result<Vec<_>, _>>();
+    let of = |views: &[BoundView]| views.iter().map(|v| Value::of(v, bufs)).collect::<Result<Values, _>>();
     let (mut now, captures) = (of(&scan.carried)?, of(&scan.captures)?);
     let carried = now.len();
     let mut stacked: Vec<Option<Value>> = scan.stacked.iter().map(|_| None).collect();
@@ -468,12 +532,12 @@ fn run_scan(
             }
         }
     }
-    let mut all = now;
+    let mut all: Vec<Value> = now.into_vec();
     for (k, w) in stacked.into_iter().enumerate() {
         let view = results.views.as_ref().and_then(|v| v.get(carried + k));
         match (w, view) {
             (Some(w), _) => all.push(w),
-            (None, Some(v)) => all.push(Value::new(v.access.dtype, v.sizes.to_vec())?),
+            (None, Some(v)) => all.push(Value::new(v.access.dtype, v.sizes.clone())?),
             (None, None) => return Err(failed("a scan of no steps has results of unknown size".into())),
         }
     }
@@ -499,10 +563,7 @@ fn hand_over(
         return Ok(Some(Defined { symbols, outputs }));
     };
     for (i, (view, v)) in views.iter().zip(&values).enumerate() {
-        if view.sizes.as_slice() != v.dims || view.access.dtype != v.dtype {
-            let (dtype, sizes) = (view.access.dtype, &view.sizes);
-            return Err(failed(format!("result {i} is {}{:?}, declared as {dtype}{sizes:?}", v.dtype, v.dims)));
-        }
+        check_result(i, v.dtype, &v.dims, view, failed)?;
         // SAFETY: views were checked at bind; the value has as many elements.
         unsafe { copy_in(view, bufs, v.memory.as_ptr()) };
     }

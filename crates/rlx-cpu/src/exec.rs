@@ -7,6 +7,7 @@ use crate::library::Defined;
 use crate::params::{ParamSet, WeightSet};
 use crate::program::{KernelCode, Program, alignment};
 use crate::{attention, contract, control, conv, library, map, row, window};
+use rlx_compile::lir::Kernel;
 use rlx_compile::target::{BindMiss, KernelProfile};
 use rlx_compile::{InputProblem, RunError};
 use rlx_driver::{AlignedBuffer, Region};
@@ -19,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Memory of a kernel's buffers, by slot.
-type Memory = SmallVec<[Ptr; 8]>;
+type Memory = SmallVec<[Ptr; 64]>;
 
 /// Counters of an executable.
 #[derive(Debug, Default)]
@@ -104,12 +105,12 @@ pub fn bind_first(
     outer: &[i64],
     env: &Env<'_>,
 ) -> Result<Arc<BoundSegment>, RunError> {
-    let mut shapes: SmallVec<[&[usize]; 16]> = inputs.iter().copied().collect();
+    let mut shapes: SmallVec<[&[usize]; 64]> = inputs.iter().copied().collect();
     let solver = &program.segments.solver;
     if let Some(p) = params {
         shapes.extend(solver.symbolic_params.iter().filter_map(|&i| p.tensors.get(i)).map(|t| t.dims()));
     }
-    let mut key: SmallVec<[i64; 48]> = SmallVec::new();
+    let mut key: SmallVec<[i64; 256]> = SmallVec::new();
     key.push(0);
     for s in &shapes {
         key.push(s.len() as i64);
@@ -135,7 +136,7 @@ fn bind_next(
     env: &Env<'_>,
 ) -> Result<Arc<BoundSegment>, RunError> {
     let index = before.segment + 1;
-    let mut key: SmallVec<[i64; 48]> = SmallVec::new();
+    let mut key: SmallVec<[i64; 256]> = SmallVec::new();
     key.push(index as i64);
     key.extend_from_slice(&before.symbols);
     key.extend_from_slice(defined);
@@ -310,7 +311,7 @@ fn run_kernel(
     env: &Env<'_>,
 ) -> Result<Option<Defined>, RunError> {
     let node = &program.lir.kernels[k];
-    let ptrs: Memory = program.classes.slots[k].iter().map(|&b| frame.ptrs[b as usize]).collect();
+    let mut ptrs: Memory = program.classes.slots[k].iter().map(|&b| frame.ptrs[b as usize]).collect();
     let failed = |message: String| RunError::Kernel {
         kernel: node.kernel.kind().to_string(),
         loc: node.loc.to_string(),
@@ -327,6 +328,28 @@ fn run_kernel(
     let weight = weights.and_then(|w| w.own.get(k)).and_then(|w| w.as_deref());
     let alone = Region::inline();
     let region = if program.shares_bytes.get(k) == Some(&true) { &alone } else { env.region };
+    // A weight in a mapped file that lies at an odd address is copied for as long as it takes to pack it.
+    let moved = match (plan, &node.kernel) {
+        (Plan::Contract(p), Kernel::Contract(c)) if weight.is_some() => {
+            let slot = program.classes.slots[k].iter().position(|&b| b == c.rhs.buffer.0);
+            let odd = slot.and_then(|s| ptrs.get(s)).is_some_and(|p| {
+                !p.get().addr().is_multiple_of(alignment(program.lir.buffer(c.rhs.buffer).dtype))
+            });
+            let cx = RunCx { bufs: Buffers::new(&ptrs), region, isa: program.isa, weight };
+            match slot {
+                Some(s) if odd && contract::reads_right(p, &cx) => {
+                    let bytes = output_bytes(program, bound, c.rhs.buffer.index())?;
+                    let mut m = AlignedBuffer::uninit(bytes).map_err(no_memory)?;
+                    // SAFETY: the parameter was checked to have this many bytes.
+                    unsafe { std::ptr::copy_nonoverlapping(ptrs[s].get(), m.as_mut_ptr(), bytes) };
+                    ptrs[s] = Ptr(m.as_mut_ptr());
+                    Some(m)
+                }
+                _ => None,
+            }
+        }
+        _ => None,
+    };
     let cx = RunCx { bufs: Buffers::new(&ptrs), region, isa: program.isa, weight };
     // SAFETY: every buffer that a kernel of this segment names has memory of the size that the binding gave it: inputs
     // and parameters were checked against their ports, constants against their dtype, the rest was just placed. A
@@ -343,6 +366,7 @@ fn run_kernel(
             _ => return Err(failed("its plan and its code do not belong together".into())),
         }
     }
+    drop(moved);
     Ok(None)
 }
 

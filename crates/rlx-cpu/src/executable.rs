@@ -646,26 +646,26 @@ fn check_outputs(shared: &Shared, bound: &BoundSegment, outputs: &[TensorMut<'_>
     let lir = &shared.main.lir;
     let mut problems = Vec::new();
     for (port, out) in lir.outputs.iter().zip(outputs) {
-        let (b, name) = (port.buffer.index(), port.name.to_string());
+        let (b, name) = (port.buffer.index(), || port.name.to_string());
         let dtype = lir.buffers[b].dtype;
         let Some(dims) = bound.shape(&shared.main, b) else {
             if all {
-                problems.push(InputProblem::Binding(format!("output `{name}` has no size")));
+                problems.push(InputProblem::Binding(format!("output `{}` has no size", port.name)));
             }
             continue;
         };
         if out.dtype != dtype {
-            problems.push(InputProblem::DType { kind: "output", name, expected: dtype, got: out.dtype });
+            problems.push(InputProblem::DType { kind: "output", name: name(), expected: dtype, got: out.dtype });
             continue;
         }
         if out.dims != dims.as_slice() {
             let (expected, got) = (format!("{dtype}{:?}", dims.as_slice()), out.dims.to_vec());
-            problems.push(InputProblem::Shape { kind: "output", name, expected, got, why: String::new() });
+            problems.push(InputProblem::Shape { kind: "output", name: name(), expected, got, why: String::new() });
             continue;
         }
         let expected = output_bytes(&shared.main, bound, b)?;
         if out.bytes.len() != expected {
-            problems.push(InputProblem::Length { kind: "output", name, expected, got: out.bytes.len() });
+            problems.push(InputProblem::Length { kind: "output", name: name(), expected, got: out.bytes.len() });
         }
     }
     if problems.is_empty() { Ok(()) } else { Err(RunError::Inputs(problems)) }

@@ -62,7 +62,9 @@ impl ParamSet {
         if !problems.is_empty() || tensors.len() != program.lir.params.len() {
             return Err(RunError::Inputs(problems));
         }
-        let tensors = tensors.into_iter().map(aligned).collect::<Result<Vec<_>, _>>()?;
+        let any = |i: usize| program.any_alignment.get(i) == Some(&true);
+        let tensors = tensors.into_iter().enumerate().map(|(i, t)| if any(i) { Ok(t) } else { aligned(t) });
+        let tensors = tensors.collect::<Result<Vec<_>, _>>()?;
         let ptrs: Vec<Ptr> = tensors.iter().map(|t| Ptr(t.bytes().as_ptr().cast_mut())).collect();
         let place = |list: &[Tensor], n: u32| list.get(n as usize).map(|t| (t.bytes().as_ptr(), t.bytes().len()));
         let stays = |source| match source {

@@ -8,6 +8,7 @@ use crate::tile::code::{Code, Scope};
 use rlx_compile::lir::{Access, BufId, Epilogue, Kernel, Lir, Storage, View};
 use rlx_driver::{AlignedBuffer, Isa};
 use rlx_ir::dim::Symbol;
+use rlx_ir::ops::{Indexing, Op};
 use rlx_ir::{DType, DimBinding};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -63,6 +64,8 @@ pub struct Program {
     _aligned: Vec<AlignedBuffer>,
     /// For each kernel whose weight operand has a fixed shape and stays the same from run to run, where it is from.
     pub weights: Vec<Option<WeightSource>>,
+    /// For each parameter, whether all that reads it takes memory of any alignment: weights that are packed, tables that are gathered from.
+    pub any_alignment: Vec<bool>,
     /// Which kernels are alike.
     pub classes: Classes,
     /// For each kernel, whether elements that it writes are narrower than a byte: tasks on several threads would write the same bytes.
@@ -110,8 +113,10 @@ impl Program {
                 consts.push((i as u32, Ptr(ptr.cast_mut())));
             }
         }
-        let weights = lir.kernels.iter().map(|k| weight_operand(&k.kernel, &lir, sources)).collect();
+        let weights: Vec<Option<WeightSource>> =
+            lir.kernels.iter().map(|k| weight_operand(&k.kernel, &lir, sources)).collect();
         Ok(Program {
+            any_alignment: lir.params.iter().map(|p| takes_any_alignment(p.buffer, &lir, &weights)).collect(),
             shares_bytes: lir.kernels.iter().map(|k| writes_parts_of_bytes(&k.kernel, &lir)).collect(),
             codes,
             segments,
@@ -268,6 +273,22 @@ fn view_source(v: &View, lir: &Lir, sources: &[Option<WeightSource>]) -> Option<
     let dims = v.sizes.iter().chain(&v.access.strides).chain([&v.access.offset]);
     let fixed = dims.into_iter().all(|&d| lir.dims.dims().get(d.index()).is_some_and(|d| d.is_const()));
     source(v.access.buffer, lir, sources).filter(|_| fixed)
+}
+
+/// Whether everything that reads a buffer copies its elements as bytes, or reads it once to pack it.
+fn takes_any_alignment(buffer: BufId, lir: &Lir, weights: &[Option<WeightSource>]) -> bool {
+    lir.kernels.iter().zip(weights).all(|(k, weight)| {
+        let count = k.kernel.reads().iter().filter(|r| r.buffer == buffer).count();
+        let fits = match &k.kernel {
+            Kernel::Contract(c) => c.rhs.buffer == buffer && weight.is_some(),
+            Kernel::Library(l) => {
+                let gather = matches!(&l.op, Op::Indexing(Indexing::Gather(_)));
+                gather && l.inputs.first().is_some_and(|x| x.access.buffer == buffer)
+            }
+            _ => false,
+        };
+        count == 0 || (count == 1 && fits)
+    })
 }
 
 fn weight_operand(k: &Kernel, lir: &Lir, sources: &[Option<WeightSource>]) -> Option<WeightSource> {

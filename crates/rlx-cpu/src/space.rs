@@ -27,7 +27,7 @@ impl Space {
 
     /// As [`Space::simplified`], with the order of axes kept.
     pub fn in_order(sizes: &[usize], walks: &[&[i64]]) -> Space {
-        let axes: Vec<usize> = (0..sizes.len()).filter(|&a| sizes[a] != 1).collect();
+        let axes: Sizes = (0..sizes.len()).filter(|&a| sizes[a] != 1).collect();
         Self::merged(sizes, walks, &axes)
     }
 

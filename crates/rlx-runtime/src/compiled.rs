@@ -10,6 +10,7 @@ use rlx_compile::target::{
     TensorMut, TensorRef,
 };
 use rlx_driver::Device;
+use rlx_ir::ops::random::{RNG_STATE, RngOptions};
 use rlx_ir::{DType, DimBinding, Tensor};
 
 use crate::boundary::{from_f32, to_f32};
@@ -26,6 +27,8 @@ pub struct CompiledGraph {
     report: Arc<CompileReport>,
     device: Device,
     backend_time: Duration,
+    /// Where the generator started.
+    start: Option<RngOptions>,
 }
 
 /// Results that lie in their program's context, to be read before the next run.
@@ -79,8 +82,9 @@ impl CompiledGraph {
         report: Arc<CompileReport>,
         device: Device,
         backend_time: Duration,
+        start: Option<RngOptions>,
     ) -> Self {
-        CompiledGraph { inner, report, device, backend_time }
+        CompiledGraph { inner, report, device, backend_time, start }
     }
 
     /// The device it runs on.
@@ -312,10 +316,25 @@ impl CompiledGraph {
         Ok(self.inner.set_state(i, Some(value))?)
     }
 
-    /// Puts a state back to its initial value.
+    /// Puts a state back to its initial value; the generator to where the options started it.
     pub fn reset_state(&mut self, name: &str) -> Result<()> {
         let i = self.state_index(name)?;
+        if let Some(rng) = self.start.filter(|_| name == RNG_STATE) {
+            return Ok(self.inner.set_rng(rng)?);
+        }
         Ok(self.inner.set_state(i, None)?)
+    }
+
+    /// Puts the random generator at a place: what [`rng`](Self::rng) gave before, or a new seed. An error on a program that draws no
+    /// random numbers.
+    pub fn set_rng(&mut self, rng: RngOptions) -> Result<()> {
+        Ok(self.inner.set_rng(rng)?)
+    }
+
+    /// Where the random generator stands: each run moves it on by one, whatever the shapes and the number of threads. `None` on a program
+    /// that draws no random numbers.
+    pub fn rng(&self) -> Result<Option<RngOptions>> {
+        Ok(self.inner.rng()?)
     }
 
     fn state_index(&self, name: &str) -> Result<usize> {
@@ -338,6 +357,7 @@ impl Clone for CompiledGraph {
             report: self.report.clone(),
             device: self.device,
             backend_time: self.backend_time,
+            start: self.start,
         }
     }
 }

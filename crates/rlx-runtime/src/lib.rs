@@ -30,5 +30,6 @@ pub use rlx_compile::target::{
     MemoryReport, MissReason, PortInfo, TargetModule, TensorMut, TensorRef,
 };
 pub use rlx_driver::{Availability, Device};
+pub use rlx_ir::ops::random::RngOptions;
 pub use safetensors::LoadedParams;
 pub use session::{AnyModule, Session, SessionOptions};

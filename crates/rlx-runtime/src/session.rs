@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use rlx_compile::lir::LirModule;
+use rlx_compile::Fallback;
 use rlx_compile::options::{CompileOptions, Precision, PrecisionPolicy};
 use rlx_compile::target::{Backend, ExecutableGraph};
 use rlx_driver::Device;
@@ -132,7 +133,7 @@ impl Session {
         let mut report = compiled.report;
         report.fallbacks = self.backend.fallbacks(self.device, options);
         let start = std::time::Instant::now();
-        let executable: Box<dyn ExecutableGraph> = match module {
+        let mut executable: Box<dyn ExecutableGraph> = match module {
             // What was compiled shows that the graph is well formed and every op is had; programs follow when sizes are known.
             AnyModule::Graphs(m) if !claims.symbolic_shapes && open(m, options) => {
                 let backend = self.backend.clone();
@@ -140,7 +141,12 @@ impl Session {
             }
             _ => self.backend.compile(compiled.target, self.device, options)?,
         };
-        Ok(CompiledGraph::new(executable, Arc::new(report), self.device, start.elapsed()))
+        if let Some(rng) = options.rng
+            && let Err(e) = executable.set_rng(rng)
+        {
+            report.fallbacks.push(Fallback::new("rng", format!("{rng:?}"), "no generator", e.to_string()));
+        }
+        Ok(CompiledGraph::new(executable, Arc::new(report), self.device, start.elapsed(), options.rng))
     }
 }
 

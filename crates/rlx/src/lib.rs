@@ -26,7 +26,7 @@ pub use rlx_runtime as runtime;
 pub use trace::trace;
 
 pub use rlx_ir::{
-    Builder, DType, Dim, DimBinding, Graph, GraphModule, HirModule, Module, Shape, Symbol, Tensor, Value,
+    Builder, DType, Dim, DimBinding, Graph, GraphModule, HirModule, Module, RngOptions, Shape, Symbol, Tensor, Value,
 };
 pub use rlx_runtime::{
     Availability, Backend, CompileError, CompileOptions, CompileReport, CompiledGraph, Device, Error, ExecutableGraph,

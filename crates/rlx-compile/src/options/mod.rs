@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use crate::error::CompileError;
 use rlx_ir::dim::Bounds;
+use rlx_ir::ops::random::RngOptions;
 use rlx_ir::{DimBinding, Symbol, Tensor};
 
 pub use env::{EnvError, VARIABLES};
@@ -190,6 +191,8 @@ options! {
     cache_param_invariant: bool = true, Graph, "Turns the prepare/main split on or off.";
     /// Quantise contractions to this format at run time.
     scaled_quant: Option<ScaledQuant> = None, Graph, "Sets the format that contractions are quantised to.";
+    /// Where the random generator starts; as the graph says if `None`.
+    rng: Option<RngOptions> = None, Kernels, "Sets where the random generator starts.";
     /// Alignment of arena buffers, bytes; a power of two from 64 to 2 MiB.
     arena_alignment: usize = 64, Kernels, "Sets the alignment of arena buffers, in bytes: a power of two from 64 to 2 MiB.";
     /// Sizes of symbols known at compile time.

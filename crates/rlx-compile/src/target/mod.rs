@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use rlx_driver::Device;
 use rlx_ir::error::NodeRef;
+use rlx_ir::ops::random::{RNG_STATE, RngOptions};
 use rlx_ir::{DType, DimBinding, Module, Node, Tensor, TensorType};
 
 use crate::error::{CompileError, RunError};
@@ -213,6 +214,23 @@ pub trait ExecutableGraph: Send + Sync {
 
     /// Replaces a state's value; `None` resets it.
     fn set_state(&mut self, index: usize, value: Option<Tensor>) -> Result<(), RunError>;
+
+    /// Puts the random generator at a place; an error on a program that draws no numbers. It is the state
+    /// [`RNG_STATE`](rlx_ir::ops::random::RNG_STATE), which each run leaves one position further.
+    fn set_rng(&mut self, rng: RngOptions) -> Result<(), RunError> {
+        match self.signature().states.iter().position(|s| &*s.name == RNG_STATE) {
+            Some(i) => self.set_state(i, Some(rng.to_tensor())),
+            None => Err(RunError::Unsupported("the program draws no random numbers".into())),
+        }
+    }
+
+    /// Where the random generator stands; `None` on a program that draws no numbers.
+    fn rng(&self) -> Result<Option<RngOptions>, RunError> {
+        match self.signature().states.iter().position(|s| &*s.name == RNG_STATE) {
+            Some(i) => Ok(RngOptions::from_tensor(&self.state(i)?)),
+            None => Ok(None),
+        }
+    }
 
     /// A program that shares code and parameters, with its own context and a copy of the state.
     fn clone_box(&self) -> Box<dyn ExecutableGraph>;

@@ -5,7 +5,7 @@
 //! ([`Menu`]) and its walks are matrices; else finished blocks go through the tile machine.
 
 use super::ContractPlan;
-use super::operand::{Axes, Operand, Panels, panels};
+use super::operand::{Axes, Operand, Panels, has_panels, panels};
 use crate::buffers::{BindCx, BindError, BoundAccess, Ptr, RunCx, Sizes, Strides};
 use crate::epilogue::Finish;
 use crate::epilogue::direct::{self, Direct, Matrix};
@@ -246,6 +246,11 @@ enum Right {
     Plain,
     /// Gathered, dense: all slabs.
     Dense(Ptr),
+}
+
+/// True if a run reads the right operand where it lies, and not only its kept panels.
+pub fn reads_right(p: &Product, run: &RunCx<'_>) -> bool {
+    !has_panels(run, std::slice::from_ref(&p.right))
 }
 
 /// Runs a contraction.

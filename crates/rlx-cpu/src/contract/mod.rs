@@ -69,6 +69,15 @@ pub fn plan(k: &ContractKernel, code: &Code, cx: &BindCx<'_>) -> Result<Contract
     Ok(plan)
 }
 
+/// True if a run reads the right operand where it lies, and not only a kept form of it.
+pub fn reads_right(p: &ContractPlan, run: &RunCx<'_>) -> bool {
+    match &p.how {
+        How::Nothing => false,
+        How::Float(f) => float::reads_right(f, run),
+        How::Typed(_) | How::Generic => true,
+    }
+}
+
 /// Runs a contraction.
 /// # Safety
 /// As [`crate::map::run`].

@@ -132,6 +132,13 @@ fn lay_out(isa: Isa, operands: &[Operand], start: *mut u8) -> Option<(PanelSet, 
     Some((set, total))
 }
 
+/// True if the panels of right operands are kept, so that [`panels`] will not read the operands.
+pub fn has_panels(run: &RunCx<'_>, operands: &[Operand]) -> bool {
+    let fingerprint = operands.iter().fold(1, |h: u64, b| h.rotate_left(7) ^ b.fingerprint(run.isa));
+    let kept = run.weight.and_then(|w| w.made()).and_then(|m| m.as_slice().first_chunk::<8>());
+    kept.is_some_and(|&b| u64::from_ne_bytes(b) == fingerprint)
+}
+
 /// The panels of right operands that stay the same from run to run, made at the first one; `None` where they cannot be
 /// kept.
 /// # Safety

@@ -8,9 +8,9 @@ use std::marker::PhantomData;
 
 /// How an element of some width is moved.
 pub trait Cell {
-    /// Moves element `f` of the memory at `from` to element `t` of that at `to`.
+    /// Moves element `f` of the memory at `from` to element `t` of that at `to`, whatever their alignment.
     /// # Safety
-    /// Both lie in memory that is aligned for the width; no other thread touches the byte written.
+    /// Both lie in memory; no other thread touches the byte written.
     unsafe fn copy(from: *const u8, f: i64, to: *mut u8, t: i64);
 }
 
@@ -25,7 +25,10 @@ impl<T: Copy> Cell for Whole<T> {
     #[inline(always)]
     unsafe fn copy(from: *const u8, f: i64, to: *mut u8, t: i64) {
         // SAFETY: the caller's promise.
-        unsafe { *to.cast::<T>().offset(t as isize) = *from.cast::<T>().offset(f as isize) }
+        unsafe {
+            let x = from.cast::<T>().wrapping_offset(f as isize).read_unaligned();
+            to.cast::<T>().wrapping_offset(t as isize).write_unaligned(x);
+        }
     }
 }
 
@@ -111,8 +114,8 @@ impl Block {
 
     /// Moves the block.
     /// # Safety
-    /// With its first element at position `f` of `from` and `t` of `to`, the block lies in both memories, which are
-    /// aligned for its dtype; they do not overlap, and no other thread touches the bytes written.
+    /// With its first element at position `f` of `from` and `t` of `to`, the block lies in both memories, of any
+    /// alignment; they do not overlap, and no other thread touches the bytes written.
     #[inline]
     pub unsafe fn copy(&self, from: Ptr, f: i64, to: Ptr, t: i64) {
         // SAFETY: the caller's promise.

@@ -146,6 +146,14 @@ fn spec_3_scaled_quant_is_refused_by_a_typed_error() {
 }
 
 #[test]
+fn spec_3_rng_starts_the_generator_and_a_program_without_one_reports_it() {
+    // `spec4_rng` runs programs that draw numbers, of static and dynamic shapes.
+    let p = compile(dense(), &options().rng(Some(rlx::RngOptions { seed: 1, offset: 0 })));
+    assert_eq!(p.report().fallbacks[0].option, "rng");
+    assert_eq!(p.rng().unwrap(), None);
+}
+
+#[test]
 fn spec_3_arena_alignment_places_buffers() {
     // Two buffers of a few bytes each: the arena grows with the alignment.
     let arena = |align: usize| {

@@ -4,30 +4,70 @@ use super::super::memory;
 use super::super::number::{Cells, Number};
 use crate::buffers::{BoundView, KernelError, RunCx};
 use rlx_driver::AlignedBuffer;
+use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
-/// Memory for elements of a plain type.
-pub struct Owned<T>(AlignedBuffer, PhantomData<T>);
+/// Blocks that a thread keeps for the next layer.
+const BLOCKS: usize = 16;
+/// Blocks larger than this are not kept.
+const LARGEST: usize = 1 << 20;
+
+thread_local! {
+    static FREE: RefCell<Vec<AlignedBuffer>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Memory for elements of a plain type; its block is used again by the thread that drops it.
+pub struct Owned<T> {
+    block: Option<AlignedBuffer>,
+    len: usize,
+    of: PhantomData<T>,
+}
 
 impl<T: bytemuck::Pod> Owned<T> {
     /// Zeros.
     pub fn zeroed(n: usize) -> Result<Self, KernelError> {
         let bytes = n.checked_mul(size_of::<T>()).ok_or_else(|| format!("{n} elements are too many"))?;
-        Ok(Owned(AlignedBuffer::zeroed(bytes).map_err(|e| e.to_string())?, PhantomData))
+        let kept = FREE.with_borrow_mut(|f| f.iter().position(|b| b.len() >= bytes).map(|at| f.swap_remove(at)));
+        let block = match kept {
+            Some(mut b) => {
+                b.as_mut_slice()[..bytes].fill(0);
+                b
+            }
+            None => {
+                let size = if bytes <= LARGEST { bytes.next_power_of_two().max(64) } else { bytes };
+                AlignedBuffer::zeroed(size).map_err(|e| e.to_string())?
+            }
+        };
+        Ok(Owned { block: Some(block), len: n, of: PhantomData })
+    }
+}
+
+impl<T> Drop for Owned<T> {
+    fn drop(&mut self) {
+        if let Some(block) = self.block.take().filter(|b| b.len() <= LARGEST) {
+            FREE.with_borrow_mut(|f| {
+                if f.len() < BLOCKS {
+                    f.push(block);
+                }
+            });
+        }
     }
 }
 
 impl<T: bytemuck::Pod> Deref for Owned<T> {
     type Target = [T];
     fn deref(&self) -> &[T] {
-        self.0.typed().unwrap_or(&[])
+        let all = self.block.as_ref().and_then(|b| b.typed().ok());
+        all.and_then(|a| a.get(..self.len)).unwrap_or(&[])
     }
 }
 
 impl<T: bytemuck::Pod> DerefMut for Owned<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        self.0.typed_mut().unwrap_or(&mut [])
+        let len = self.len;
+        let all = self.block.as_mut().and_then(|b| b.typed_mut().ok());
+        all.and_then(|a| a.get_mut(..len)).unwrap_or(&mut [])
     }
 }
 

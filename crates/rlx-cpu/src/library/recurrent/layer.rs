@@ -10,6 +10,7 @@ use super::{Cell, Layer, is_narrow};
 use crate::buffers::{KernelError, Ptr, RunCx};
 use crate::library::memory::Failure;
 use rlx_ir::ops::neural::RnnDirection;
+use smallvec::SmallVec;
 
 /// Elements of gates that are computed ahead.
 const AHEAD: usize = 1 << 20;
@@ -24,7 +25,7 @@ struct Operands<'a, T> {
     /// `[d, 2 · rows]`, or empty.
     bias: Owned<T>,
     peephole: Owned<T>,
-    lengths: Vec<usize>,
+    lengths: SmallVec<[usize; 32]>,
     /// `[t, d, b, h]`.
     y: Ptr,
     h: Ptr,
@@ -43,9 +44,9 @@ impl Routine for Layer {
 impl Layer {
     /// # Safety
     /// Views were checked at bind.
-    unsafe fn lengths(&self, run: &RunCx<'_>) -> Result<Vec<usize>, KernelError> {
-        let Some(view) = &self.lengths else { return Ok(vec![self.t; self.b]) };
-        let mut list = vec![0i64; self.b];
+    unsafe fn lengths(&self, run: &RunCx<'_>) -> Result<SmallVec<[usize; 32]>, KernelError> {
+        let Some(view) = &self.lengths else { return Ok(smallvec::smallvec![self.t; self.b]) };
+        let mut list: SmallVec<[i64; 32]> = smallvec::smallvec![0; self.b];
         // SAFETY: there is a length for each sequence.
         unsafe { Indices::new(view, run).load(0, &mut list) };
         let length = |(s, l): (usize, &i64)| {
@@ -101,22 +102,22 @@ impl Layer {
         let (t, b, i, h) = (self.t, self.b, self.i, self.h);
         let rows = self.cell.gates() * h;
         let n = self.functions.len() / self.d;
-        let part = |v: &'_ [T], n: usize| v.get(side * n..(side + 1) * n).map_or(Vec::new(), <[T]>::to_vec);
-        let (both, peephole) = (part(&o.bias, 2 * rows), part(&o.peephole, 3 * h));
-        let (mut bias, r_bias) = match both.is_empty() {
-            true => (vec![T::default(); rows], Vec::new()),
-            false => (both[..rows].to_vec(), both[rows..].to_vec()),
-        };
+        let part = |n: usize| side * n..(side + 1) * n;
+        let both = o.bias.get(part(2 * rows)).unwrap_or(&[]);
+        let peephole = o.peephole.get(part(3 * h)).unwrap_or(&[]);
+        let (x_bias, r_bias) = both.split_at(rows.min(both.len()));
+        let mut bias = Owned::<T>::zeroed(rows)?;
+        bias.iter_mut().zip(x_bias).for_each(|(b, &x)| *b = x);
         // The bias of the state's part joins that of the input's part, unless the reset gate comes between.
         let joined = if self.cell == (Cell::Gru { linear_before_reset: true }) { 2 * h } else { rows };
-        bias.iter_mut().zip(&r_bias).take(joined).for_each(|(b, &r)| *b = b.add(r));
+        bias.iter_mut().zip(r_bias).take(joined).for_each(|(b, &r)| *b = b.add(r));
         let step = Step {
             layer: self,
             side,
             cell: Functions {
                 functions: self.functions.get(side * n..(side + 1) * n).unwrap_or(&[]),
                 clip: self.clip.map(T::from_float),
-                peephole: &peephole,
+                peephole,
             },
             candidate_bias: r_bias.get(2 * h..).unwrap_or(&[]),
             r: self.recurrent(run, &o.r, side)?,
@@ -159,7 +160,7 @@ impl Layer {
         run: &RunCx<'_>,
         r: &'a [T],
         side: usize,
-    ) -> Result<Vec<Weights<'a, T>>, KernelError> {
+    ) -> Result<SmallVec<[Weights<'a, T>; 2]>, KernelError> {
         let (h, rows) = (self.h, self.cell.gates() * self.h);
         let r = r.get(side * rows * h..(side + 1) * rows * h).unwrap_or(&[]);
         let cut = if matches!(self.cell, Cell::Gru { .. }) { 2 * h * h } else { r.len() };
@@ -176,7 +177,7 @@ struct Step<'a, T> {
     cell: Functions<'a, T>,
     /// Bias of the candidate's part that comes from the state; empty where it is in the gates already.
     candidate_bias: &'a [T],
-    r: Vec<Weights<'a, T>>,
+    r: SmallVec<[Weights<'a, T>; 2]>,
 }
 
 impl<T: Real> Step<'_, T> {
