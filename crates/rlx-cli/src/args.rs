@@ -8,11 +8,18 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 ///
 /// Models are ONNX files (.onnx) or graphs in RLX's text form (.rlx). Results go to stdout, messages to stderr.
 #[derive(Parser, Debug)]
-#[command(name = "rlx", version, about, propagate_version = true)]
+#[command(name = "rlx", version, about, propagate_version = true, after_help = environment())]
 pub struct Args {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// The variables that set options, for `--help`.
+fn environment() -> String {
+    let list = rlx::compile::options::VARIABLES.iter();
+    let lines: Vec<String> = list.map(|(name, takes, sets)| format!("  {name}={takes}\n      sets {sets}")).collect();
+    format!("Environment (what the command line says comes first):\n{}", lines.join("\n"))
 }
 
 /// What to do.
@@ -54,9 +61,12 @@ pub struct ExportArgs {
 pub struct ModelArgs {
     /// The model: an .onnx file, or a graph in text form (.rlx).
     pub model: PathBuf,
-    /// Threads to run on; all that the process may use if 0.
-    #[arg(long, default_value_t = 0, value_name = "N")]
-    pub threads: usize,
+    /// Threads to run on; all that the process may use if 0, the default.
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// Refuse to run where the program would allocate more than this.
+    #[arg(long, value_name = "BYTES")]
+    pub memory_limit: Option<u64>,
     /// Compile without optimisation.
     #[arg(long)]
     pub no_opt: bool,

@@ -45,21 +45,36 @@ pub fn load(path: &Path) -> Result<Loaded, CliError> {
     Ok(Loaded { module, time: start.elapsed() })
 }
 
-/// The options that the command line asks for.
-pub fn options(args: &ModelArgs) -> CompileOptions {
-    let o = CompileOptions::new().threads(args.threads).verify(false);
-    if args.no_opt { o.unoptimised() } else { o }
+/// The options that the command line asks for, over those of the environment (`RLX_ISA` and others; see `rlx --help`).
+pub fn options(args: &ModelArgs) -> Result<CompileOptions, CliError> {
+    let environment = CompileOptions::from_env().map_err(|e| CliError::Usage(e.to_string()))?;
+    let mut o = environment.over(&CompileOptions::new().verify(false));
+    if let Some(n) = args.threads {
+        o = o.threads(n);
+    }
+    if let Some(n) = args.memory_limit {
+        o = o.memory_limit(Some(n));
+    }
+    Ok(if args.no_opt { o.unoptimised() } else { o })
 }
 
 /// Compiles for the CPU.
 pub fn compile(module: &Module, args: &ModelArgs, precision: Precision) -> Result<(CompiledGraph, Duration), CliError> {
-    compile_with(module, options(args).precision(precision))
+    let o = options(args)?;
+    compile_with(module, if precision == Precision::F32 { o } else { o.precision(precision) })
+}
+
+/// Threads that a run will have.
+pub fn threads(args: &ModelArgs) -> Result<usize, CliError> {
+    let n = options(args)?.threads;
+    Ok(if n == 0 { rlx::driver::ThreadPool::global().threads() } else { n })
 }
 
 /// Compiles for the CPU with these options.
 pub fn compile_with(module: &Module, options: CompileOptions) -> Result<(CompiledGraph, Duration), CliError> {
     let _progress = Progress::start("compiling");
     let start = Instant::now();
-    let program = Session::with_options(Device::Cpu, options.clone())?.compile_module_with(module, &options)?;
+    let program = Session::with_options(Device::Cpu, options)?.compile_module(module)?;
+    program.report().fallbacks.iter().for_each(|f| eprintln!("warning: {f}"));
     Ok((program, start.elapsed()))
 }

@@ -10,6 +10,8 @@ const STATEFUL: &str =
 const PLAIN: &str = "func @main(%x: f32[n], %k: i64[]) {\n  %c = convert(%k) {to = f32, saturate = true}\n  \
                      %y = mul(%x, %c)\n  return %y\n}\n";
 
+const FUSED: &str = "func @main(%x: f32[n]) {\n  %e = exp(%x)\n  %y = neg(%e)\n  return %y\n}\n";
+
 fn model(name: &str, text: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("rlx-commands-{}-{name}.rlx", std::process::id()));
     std::fs::write(&path, text).unwrap();
@@ -77,4 +79,54 @@ fn results_that_cannot_be_written_are_an_error() {
     }
     let inside = m.join("folder");
     assert_eq!(code(&rlx(&["compile", m.to_str().unwrap(), "--dump-ir", inside.to_str().unwrap()])), 8);
+}
+
+fn with_env(args: &[&str], env: &[(&str, &str)]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_rlx")).args(args).envs(env.iter().copied()).output().unwrap()
+}
+
+#[test]
+fn the_environment_sets_options_and_typos_are_an_error_of_usage() {
+    let m = model("environment", PLAIN);
+    let run = ["run", m.to_str().unwrap(), "--dim", "n=3", "--json"];
+    let wrong = with_env(&run, &[("RLX_ISA", "banana"), ("RLX_THREADS", "two")]);
+    let stderr = text(&wrong.stderr);
+    assert_eq!((code(&wrong), wrong.stdout.len()), (2, 0));
+    assert!(stderr.contains("RLX_ISA") && stderr.contains("avx512") && stderr.contains("RLX_THREADS"), "{stderr}");
+    // What a backend lacks is a warning on stderr; stdout stays one JSON object.
+    let low = with_env(&run, &[("RLX_PRECISION", "bf16")]);
+    assert_eq!(code(&low), 0);
+    assert!(text(&low.stderr).contains("warning: option `precision` asked for bf16, got f32"), "{}", text(&low.stderr));
+    let json: serde_json::Value = serde_json::from_slice(&low.stdout).unwrap();
+    assert!(json["outputs"].is_array());
+    assert_eq!(code(&with_env(&run, &[("RLX_ISA", "portable"), ("RLX_THREADS", "1"), ("RLX_POISON", "1")])), 0);
+    let help = rlx(&["--help"]);
+    assert!(text(&help.stdout).contains("RLX_ISA=portable|avx2|avx512|amx|neon"), "{}", text(&help.stdout));
+}
+
+#[test]
+fn inspect_tells_memory_fusion_placement_and_times_as_data_and_text() {
+    let m = model("report", FUSED);
+    let m = m.to_str().unwrap();
+    let out = rlx(&["inspect", m, "--dim", "n=1000", "--json"]);
+    let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!((&json["memory"]["outputs"], &json["memory"]["arena"]), (&4000.into(), &0.into()));
+    assert_eq!(json["target"], "cpu");
+    assert_eq!(json["placement"].as_array().unwrap().len(), json["kernels"]["map"].as_u64().unwrap() as usize);
+    assert!(json["passes"].as_array().unwrap().iter().any(|p| p["pass"] == "lower" && p["ms"].is_f64()));
+    assert!(!json["fusion"]["fused"].as_array().unwrap().is_empty(), "{json}");
+    let shown = text(&rlx(&["inspect", m, "--dim", "n=1000"]).stdout);
+    assert!(shown.contains("3.9 KiB of its own") && shown.contains("fused"), "{shown}");
+    // Without sizes there is no number, and it says what is needed.
+    assert!(text(&rlx(&["inspect", m]).stdout).contains("--dim"));
+}
+
+#[test]
+fn a_memory_limit_refuses_a_run_before_it_starts() {
+    let m = model("limit", PLAIN);
+    let run = ["run", m.to_str().unwrap(), "--dim", "n=1000", "--memory-limit"];
+    assert_eq!(code(&rlx(&[&run[..], &["4064"]].concat())), 0);
+    let out = rlx(&[&run[..], &["4063"]].concat());
+    assert_eq!(code(&out), 7);
+    assert!(text(&out.stderr).contains("`memory_limit` is 4063 bytes"), "{}", text(&out.stderr));
 }

@@ -332,9 +332,9 @@ fn run_kernel(
     let moved = match (plan, &node.kernel) {
         (Plan::Contract(p), Kernel::Contract(c)) if weight.is_some() => {
             let slot = program.classes.slots[k].iter().position(|&b| b == c.rhs.buffer.0);
-            let odd = slot.and_then(|s| ptrs.get(s)).is_some_and(|p| {
-                !p.get().addr().is_multiple_of(alignment(program.lir.buffer(c.rhs.buffer).dtype))
-            });
+            let odd = slot
+                .and_then(|s| ptrs.get(s))
+                .is_some_and(|p| !p.get().addr().is_multiple_of(alignment(program.lir.buffer(c.rhs.buffer).dtype)));
             let cx = RunCx { bufs: Buffers::new(&ptrs), region, isa: program.isa, weight };
             match slot {
                 Some(s) if odd && contract::reads_right(p, &cx) => {

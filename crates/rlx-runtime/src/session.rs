@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use rlx_compile::lir::LirModule;
 use rlx_compile::Fallback;
+use rlx_compile::lir::LirModule;
 use rlx_compile::options::{CompileOptions, Precision, PrecisionPolicy};
 use rlx_compile::target::{Backend, ExecutableGraph};
 use rlx_driver::Device;

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use rlx::ir::IrError;
 use rlx::ir::ops::elementwise::Unary;
 use rlx::ir::ops::neural::{Attention, AttnLayout, MaskKind};
-use rlx::{Builder, CompileOptions, CompiledGraph, DType, Device, Dim, Input, Module, Session, Tensor, TensorMut, TensorRef};
+use rlx::{
+    Builder, CompileOptions, CompiledGraph, DType, Device, Dim, Input, Module, Session, Tensor, TensorMut, TensorRef,
+};
 
 struct Counting;
 
@@ -113,7 +115,8 @@ fn encoder() -> Result<Module, IrError> {
         let y = b.matmul(y, w)?;
         let y = b.add(x, y)?;
         x = b.layer_norm(y, None, None, &[2], 1e-5)?;
-        let (up, down) = (param(&mut b, &format!("{n}.up"), &[WIDTH, 256])?, param(&mut b, &format!("{n}.down"), &[256, WIDTH])?);
+        let (up, down) =
+            (param(&mut b, &format!("{n}.up"), &[WIDTH, 256])?, param(&mut b, &format!("{n}.down"), &[256, WIDTH])?);
         let y = b.matmul(x, up)?;
         let y = b.op1(Unary::Gelu, &[y])?;
         let y = b.matmul(y, down)?;
@@ -173,11 +176,8 @@ fn check(what: &str, m: &Module, sets: &[Vec<Tensor>]) {
 }
 
 fn into(p: &mut CompiledGraph, inputs: &[TensorRef<'_>], like: &[Tensor], memory: &mut [Vec<u8>]) {
-    let mut outs: Vec<TensorMut<'_>> = like
-        .iter()
-        .zip(memory)
-        .map(|(t, bytes)| TensorMut { dtype: t.dtype(), dims: t.dims(), bytes })
-        .collect();
+    let mut outs: Vec<TensorMut<'_>> =
+        like.iter().zip(memory).map(|(t, bytes)| TensorMut { dtype: t.dtype(), dims: t.dims(), bytes }).collect();
     p.run_into(inputs, &mut outs).unwrap();
 }
 
@@ -200,7 +200,8 @@ fn no_allocation_in_a_warm_borrowed_run() {
     };
     check("silero_vad", &vad, &[sound(16000)]);
 
-    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|a| a.join("shared/models/minilm_l6_v2/model.onnx"));
+    let shared =
+        Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|a| a.join("shared/models/minilm_l6_v2/model.onnx"));
     match shared.into_iter().find(|p| p.is_file()) {
         Some(path) => {
             let m = rlx::onnx::load(&path, &rlx::onnx::ImportOptions::default()).unwrap().module;

@@ -83,7 +83,7 @@ pub fn bench(args: &BenchArgs) -> Result<Outcome, CliError> {
             p90: quantile(&times, 0.9),
         },
         runs: times.len(),
-        threads: if args.model.threads == 0 { rlx::driver::ThreadPool::global().threads() } else { args.model.threads },
+        threads: model::threads(&args.model)?,
         precision: name,
         peak_rss_mb: peak_rss_mb(),
     };

@@ -100,7 +100,7 @@ fn probe(
 ) -> Result<Difference, CliError> {
     let mut m = module.clone();
     m.main.add_output(PROBE, v).map_err(|e| CliError::Other(e.to_string()))?;
-    let (program, _) = model::compile_with(&m, model::options(&args.model))?;
+    let (program, _) = model::compile_with(&m, model::options(&args.model)?)?;
     let at = program.outputs().len() - 1;
     let refs: Vec<(&str, rlx::Input<'_>)> = inputs.iter().map(|(n, t)| (n.as_str(), rlx::Input::from(t))).collect();
     let out = program.run_read_outputs(&refs, Some(&[at]))?;

@@ -1,7 +1,5 @@
 //! `rlx compile`: what the compiler makes of a model.
 
-use rlx::runtime::Precision;
-
 use super::Outcome;
 use crate::args::CompileArgs;
 use crate::error::CliError;
@@ -10,7 +8,10 @@ use crate::{json, model, table};
 /// Runs the command.
 pub fn compile(args: &CompileArgs) -> Result<Outcome, CliError> {
     let loaded = model::load(&args.model.model)?;
-    let options = model::options(&args.model).dump(args.dump_ir.clone()).precision(Precision::F32);
+    let mut options = model::options(&args.model)?;
+    if let Some(dir) = &args.dump_ir {
+        options = options.dump(Some(dir.clone()));
+    }
     let (program, time) = model::compile_with(&loaded.module, options)?;
     let report = program.report();
     if args.model.json {
@@ -25,7 +26,11 @@ pub fn compile(args: &CompileArgs) -> Result<Outcome, CliError> {
                 })
             })
             .collect();
-        let value = serde_json::json!({ "compile_ms": time.as_secs_f64() * 1e3, "passes": passes });
+        let fallbacks: Vec<String> = report.fallbacks.iter().map(ToString::to_string).collect();
+        let value = serde_json::json!({
+            "compile_ms": time.as_secs_f64() * 1e3, "passes": passes, "fallbacks": fallbacks,
+            "fused": report.fusion().fused.len(), "not_fused": report.fusion().missed.len(),
+        });
         return Ok(Outcome::ok(json::line(&value)?));
     }
     let mut text = format!("compiled in {:.1} ms\n", time.as_secs_f64() * 1e3);

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use rlx::CompileReport;
 use rlx::Dim;
 use rlx::ir::{Graph, TensorType};
-use rlx::runtime::Precision;
+use rlx::runtime::{MemoryReport, Precision};
 
 use super::Outcome;
 use crate::args::InspectArgs;
@@ -16,18 +17,15 @@ pub fn inspect(args: &InspectArgs) -> Result<Outcome, CliError> {
     let loaded = model::load(&args.model.model)?;
     let shapes = fill::shapes(&loaded.module, &args.shapes)?;
     let binding = fill::binding(&loaded.module, &BTreeMap::new(), &shapes, &args.dims)?;
-    let (mut program, time) = model::compile(&loaded.module, &args.model, Precision::F32)?;
+    let (program, time) = model::compile(&loaded.module, &args.model, Precision::F32)?;
     let g = &loaded.module.main;
     let mut ops = BTreeMap::new();
     count_ops(g, &mut ops);
     let open = g.input_symbols().iter().any(|s| binding.get(s).is_none());
     // With all sizes known, memory is planned as a run would.
-    let arena = match open {
+    let memory = match open {
         true => None,
-        false => {
-            program.prepare_for(&binding)?;
-            Some(program.stats().arena_bytes)
-        }
+        false => Some(program.memory_for(&binding)?),
     };
     let work = work(g);
     let params = ports(program.params());
@@ -44,7 +42,8 @@ pub fn inspect(args: &InspectArgs) -> Result<Outcome, CliError> {
         ops,
         work_value: work.eval(&binding).ok(),
         work,
-        arena,
+        memory,
+        compiled: program.report().clone(),
         kernels: program.report().kernels.clone(),
         compile_ms: time.as_secs_f64() * 1e3,
     };
@@ -87,7 +86,8 @@ struct Inspection {
     ops: BTreeMap<String, usize>,
     work: Dim,
     work_value: Option<i64>,
-    arena: Option<u64>,
+    memory: Option<MemoryReport>,
+    compiled: CompileReport,
     kernels: Vec<(String, usize)>,
     compile_ms: f64,
 }
@@ -110,7 +110,23 @@ impl Inspection {
             "ops": self.ops,
             "operations": self.work.to_string(),
             "operations_value": self.work_value,
-            "arena_bytes": self.arena,
+            "arena_bytes": self.memory.map(|m| m.arena),
+            "memory": self.memory.map(|m| serde_json::json!({
+                "params": m.params, "prepared": m.prepared, "packed": m.packed, "arena": m.arena, "outputs": m.outputs,
+                "states": m.states, "own": m.own(), "partial": m.partial,
+            })),
+            "target": self.compiled.target,
+            "placement": self.compiled.placement.iter().map(|k| {
+                serde_json::json!({ "kernel": k.kind, "source": &*k.loc, "depth": k.depth })
+            }).collect::<Vec<_>>(),
+            "fallbacks": self.compiled.fallbacks.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "fusion": {
+                "fused": self.compiled.fusion().fused.iter().map(ToString::to_string).collect::<Vec<_>>(),
+                "missed": self.compiled.fusion().missed.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            },
+            "passes": self.compiled.passes.iter().map(|p| {
+                serde_json::json!({ "pass": p.name, "ms": p.time.as_secs_f64() * 1e3 })
+            }).collect::<Vec<_>>(),
             "kernels": self.kernels.iter().cloned().collect::<BTreeMap<_, _>>(),
             "host": Vec::<String>::new(),
             "compile_ms": self.compile_ms,
@@ -129,10 +145,24 @@ impl Inspection {
             Some(n) => s.push_str(&format!("operations  {} = {}\n", self.work, table::count(n as f64))),
             None => s.push_str(&format!("operations  {}\n", self.work)),
         }
-        match self.arena {
-            Some(n) => s.push_str(&format!("arena       {}\n", table::bytes(n as f64))),
+        match self.memory {
+            Some(m) => {
+                let b = |n: u64| table::bytes(n as f64);
+                s.push_str(&format!(
+                    "arena       {}\nmemory      {} of its own: packed weights {}, prepared {}, arena {}, outputs {}, states {}{}\n",
+                    b(m.arena), b(m.own()), b(m.packed), b(m.prepared), b(m.arena), b(m.outputs), b(m.states),
+                    if m.partial { "; more where sizes depend on data or programs are nested" } else { "" }
+                ));
+            }
             None => s.push_str("arena       depends on the open sizes: give them with --shape or --dim\n"),
         }
+        let fusion = self.compiled.fusion();
+        s.push_str(&format!("fusion      {} fused, {} not\n", fusion.fused.len(), fusion.missed.len()));
+        let mut why: BTreeMap<String, usize> = BTreeMap::new();
+        fusion.missed.iter().for_each(|r| *why.entry(r.message.clone()).or_default() += 1);
+        let mut why: Vec<(String, usize)> = why.into_iter().collect();
+        why.sort_by_key(|(m, n)| (std::cmp::Reverse(*n), m.clone()));
+        why.iter().take(5).for_each(|(m, n)| s.push_str(&format!("            {n} × {m}\n")));
         s.push_str(&format!(
             "compiled in {:.1} ms\nhost        nothing runs outside compiled kernels\n",
             self.compile_ms

@@ -86,7 +86,7 @@ pub fn profile(args: &ProfileArgs) -> Result<Outcome, CliError> {
     let inputs = fill::inputs(&loaded.module, &args.inputs)?;
     let (mut program, _) = model::compile(&loaded.module, &args.model, Precision::F32)?;
     let ordered: Vec<TensorRef<'_>> = inputs.iter().map(|(_, t)| t.into()).collect();
-    let peak = backend_for(Device::Cpu)?.peak(Device::Cpu, args.model.threads);
+    let peak = backend_for(Device::Cpu)?.peak(Device::Cpu, model::threads(&args.model)?);
     let _progress = Progress::start("measuring");
     let budget = Duration::from_secs_f64(args.seconds);
     let warm = Instant::now();
@@ -144,7 +144,7 @@ pub fn profile(args: &ProfileArgs) -> Result<Outcome, CliError> {
     let kinds = finish(kinds.into_values().collect());
     let report = Report {
         runs: runs.len(),
-        threads: if args.model.threads == 0 { rlx::driver::ThreadPool::global().threads() } else { args.model.threads },
+        threads: model::threads(&args.model)?,
         peak_gflops: peak.map(|p| p.ops / 1e9),
         peak_gb_per_s: peak.map(|p| p.bytes / 1e9),
         wall_us: middle.0,

@@ -44,7 +44,8 @@ fn spec_4_rng_gives_the_published_vectors_of_philox() {
     b.output("bits", bits).unwrap();
     let mut p = compile(b.finish(), &CompileOptions::new());
     let out = p.run_borrowed(&[]).unwrap();
-    let words: Vec<u32> = out.get(0).unwrap().bytes.chunks(4).map(|c| u32::from_le_bytes(c.try_into().unwrap())).collect();
+    let words: Vec<u32> =
+        out.get(0).unwrap().bytes.chunks(4).map(|c| u32::from_le_bytes(c.try_into().unwrap())).collect();
     assert_eq!(words, [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
 }
 

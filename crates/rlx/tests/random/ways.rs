@@ -3,7 +3,8 @@
 use rlx::compile::run_pass;
 use rlx::ir::eval::evaluate;
 use rlx::ir::op::EvalOptions;
-use rlx::{CompileOptions, Device, Module, Session, Tensor, Value};
+use rlx::runtime::BorrowedTensor;
+use rlx::{CompileOptions, CompiledGraph, Device, Input, Module, Session, Tensor, TensorMut, TensorRef, Value};
 use rlx_ir::testing::{RandomGraph, close};
 
 use crate::tolerance::Tolerance;
@@ -59,7 +60,39 @@ fn run(module: &Module, g: &RandomGraph, options: &CompileOptions) -> Result<Vec
     if first != second {
         return Err("the second run differs from the first".into());
     }
+    borrowed(&program, &inputs, &first)?;
     Ok(first)
+}
+
+/// Errors unless a clone gives the same bits by every way that leaves results in its memory or the caller's, whatever is read.
+fn borrowed(program: &CompiledGraph, inputs: &[(&str, &Tensor)], want: &[Tensor]) -> Result<(), String> {
+    let mut p = program.clone();
+    let refs: Vec<TensorRef<'_>> = inputs.iter().map(|(_, t)| (*t).into()).collect();
+    let lent = |o: &BorrowedTensor<'_>| Tensor::from_bytes(o.dtype, o.dims, o.bytes).map_err(|e| e.to_string());
+    let raw = p.run_raw(&refs).map_err(|e| format!("run_raw: {e}"))?;
+    let raw: Vec<Tensor> = raw.iter().map(lent).collect::<Result<_, _>>()?;
+    let named: Vec<(&str, Input<'_>)> = inputs.iter().map(|(n, t)| (*n, Input::from(*t))).collect();
+    let out = p.run_borrowed(&named).map_err(|e| format!("run_borrowed: {e}"))?;
+    let out: Vec<Tensor> = out.iter().map(lent).collect::<Result<_, _>>()?;
+    let mut memory: Vec<Vec<u8>> = want.iter().map(|t| vec![0xcc; t.bytes().len()]).collect();
+    let mut outs: Vec<TensorMut<'_>> =
+        want.iter().zip(&mut memory).map(|(t, bytes)| TensorMut { dtype: t.dtype(), dims: t.dims(), bytes }).collect();
+    p.run_into(&refs, &mut outs).map_err(|e| format!("run_into: {e}"))?;
+    drop(outs);
+    let backwards: Vec<usize> = (0..want.len()).rev().collect();
+    let mut read = p.run_read_outputs(&named, Some(&backwards)).map_err(|e| format!("run_read_outputs: {e}"))?;
+    read.reverse();
+    for (way, same) in [
+        ("run_raw", raw == want),
+        ("run_borrowed", out == want),
+        ("run_into", want.iter().zip(&memory).all(|(t, m)| t.bytes() == m)),
+        ("run_read_outputs", read == want),
+    ] {
+        if !same {
+            return Err(format!("{way}: the bits differ from those of run_tensors"));
+        }
+    }
+    Ok(())
 }
 
 fn agree(m: &Module, want: &[Value], got: &[Tensor], tolerance: &Tolerance) -> Result<(), String> {
