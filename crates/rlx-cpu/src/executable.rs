@@ -492,6 +492,12 @@ impl ExecutableGraph for CpuExecutable {
             let b = port.buffer.index();
             let aligned = (out.bytes.as_ptr() as usize).is_multiple_of(alignment(out.dtype));
             let known = first.numels.get(b).is_some_and(|&n| n >= 0);
+            // Kernels write elements narrower than a byte one by one: what pads the last byte is zero.
+            if out.dtype.bits() < 8
+                && let Some(last) = out.bytes.last_mut()
+            {
+                *last = 0;
+            }
             if is_output(main, b) && known && aligned && !placed.iter().any(|(n, _)| *n as usize == b) {
                 placed.push((b as u32, Ptr(out.bytes.as_mut_ptr())));
             }

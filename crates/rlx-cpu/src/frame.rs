@@ -108,6 +108,12 @@ impl Frame {
                 if poison {
                     m.poison(POISON);
                 }
+                // Kernels write elements narrower than a byte one by one: what pads the last byte is zero.
+                if program.lir.buffers[b as usize].dtype.bits() < 8
+                    && let Some(last) = bytes.checked_sub(1).and_then(|i| m.as_mut_slice().get_mut(i))
+                {
+                    *last = 0;
+                }
                 self.ptrs[b as usize] = Ptr(m.as_mut_ptr());
             }
         }

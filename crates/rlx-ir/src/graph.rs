@@ -357,11 +357,22 @@ impl Graph {
         Ok(())
     }
 
+    /// Errors on a declared size below zero.
+    fn check_sizes(&self, kind: &str, name: &str, ty: &Type) -> Result<(), IrError> {
+        let negative = |t: &TensorType| t.shape.iter().any(|d| d.as_const().is_some_and(|c| c < 0));
+        match ty.as_tensor().filter(|t| negative(t)) {
+            Some(t) => Err(IrError::Eval(format!("{kind} `{name}` is declared {t}: sizes are not negative"))),
+            None => Ok(()),
+        }
+    }
+
     /// Declares an input.
     pub fn add_input(&mut self, name: &str, ty: impl Into<Type>) -> Result<ValueId, IrError> {
+        let ty = ty.into();
+        self.check_sizes("input", name, &ty)?;
         self.check_name("input", name, self.inputs.iter().map(|&v| self.value(v).name.as_deref() == Some(name)))?;
         let def = Def::Input(self.inputs.len() as u32);
-        let id = self.push_value(ValueInfo { ty: ty.into(), def, name: Some(name.into()), elems: None });
+        let id = self.push_value(ValueInfo { ty, def, name: Some(name.into()), elems: None });
         self.inputs.push(id);
         Ok(id)
     }
@@ -377,20 +388,24 @@ impl Graph {
 
     /// Declares a parameter, with a default value if it has one.
     pub fn add_param(&mut self, name: &str, ty: impl Into<Type>, default: Option<Tensor>) -> Result<ValueId, IrError> {
+        let ty = ty.into();
+        self.check_sizes("parameter", name, &ty)?;
         self.check_name("parameter", name, self.params.iter().map(|p| &*p.name == name))?;
         let def = Def::Param(self.params.len() as u32);
         let name: Arc<str> = name.into();
-        let value = self.push_value(ValueInfo { ty: ty.into(), def, name: Some(name.clone()), elems: None });
+        let value = self.push_value(ValueInfo { ty, def, name: Some(name.clone()), elems: None });
         self.params.push(Param { name, value, default });
         Ok(value)
     }
 
     /// Declares a state.
     pub fn add_state(&mut self, name: &str, ty: impl Into<Type>, init: Option<Tensor>) -> Result<ValueId, IrError> {
+        let ty = ty.into();
+        self.check_sizes("state", name, &ty)?;
         self.check_name("state", name, self.states.iter().map(|s| &*s.name == name))?;
         let def = Def::State(self.states.len() as u32);
         let name: Arc<str> = name.into();
-        let value = self.push_value(ValueInfo { ty: ty.into(), def, name: Some(name.clone()), elems: None });
+        let value = self.push_value(ValueInfo { ty, def, name: Some(name.clone()), elems: None });
         self.states.push(State { name, value, init, next: None });
         Ok(value)
     }

@@ -3,7 +3,7 @@
 use crate::builder::Builder;
 use crate::dim::Dim;
 use crate::dtype::DType;
-use crate::error::IrError;
+use crate::error::{IrError, OpError};
 use crate::graph::ValueId;
 use crate::types::Shape;
 
@@ -18,7 +18,7 @@ impl Builder {
         let (sa, sb) = (self.shape(a)?, self.shape(b)?);
         let (ra, rb) = (sa.rank(), sb.rank());
         if ra == 0 || rb == 0 {
-            return Err(IrError::Eval(format!("matmul takes operands of rank 1 or more, got {sa} and {sb}")));
+            return Err(self.refuse("matmul", &[a, b], OpError::new("takes operands of rank 1 or more")));
         }
         // Batch axes on one side only need no broadcast: that side's are free axes.
         if ra <= 2 || rb <= 2 {
