@@ -28,7 +28,7 @@ fn case_c3_any_value_may_be_an_output() {
     let neg = f32s(&[1, 1, 1, 3], &[-0.0, -1.0, -0.0]);
     let (w, p) = (f32s(&[1, 1, 1, 2], &[1.0, -1.0]), f32s(&[2], &[5.0, 6.0]));
     let want = [&conv, &relu, &neg, &x, &w, &p, &relu, &x, &w].map(Clone::clone);
-    exact(&g, &[x.clone()], &want);
+    exact(&g, std::slice::from_ref(&x), &want);
     let mut program = compile(g, &CompileOptions::new());
     let names: Vec<String> = program.outputs().iter().map(|o| o.name.to_string()).collect();
     assert_eq!(names, outputs.map(|o| o.0));
