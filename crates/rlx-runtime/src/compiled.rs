@@ -163,6 +163,8 @@ impl CompiledGraph {
     }
 
     /// Runs in the program's own context, on its state, and leaves the results there. Copies nothing.
+    ///
+    /// A run that fails in a kernel may leave states that are written in place changed.
     pub fn run_borrowed(&mut self, inputs: &[(&str, Input<'_>)]) -> Result<Outputs<'_>> {
         let shaped = arrange(self.inputs(), inputs)?;
         let refs: List<TensorRef<'_>> = shaped.iter().map(|s| s.as_ref()).collect();

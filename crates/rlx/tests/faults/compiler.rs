@@ -8,7 +8,7 @@ use rlx::{Builder, CompileOptions, DType, Device, Dim, Fusion, Module, Tensor};
 
 use crate::harness::{compile, f32s, numbers, oracle, same, session};
 
-/// 21. Elementwise regions are formed and undone; broadcasts are materialised.
+/// Fault 21: Elementwise regions are formed and undone; broadcasts are materialised.
 #[test]
 fn fault_21_an_elementwise_region_with_broadcasts_is_one_kernel() {
     let mut b = Builder::new("main");
@@ -30,7 +30,7 @@ fn fault_21_an_elementwise_region_with_broadcasts_is_one_kernel() {
     assert_eq!(p.memory_for(&[("n", 5)].into_iter().collect()).unwrap().arena, 0);
 }
 
-/// 22. Folding is f32-only: a concatenation of weights ran at every token.
+/// Fault 22: Folding is f32-only: a concatenation of weights ran at every token.
 #[test]
 fn fault_22_a_concatenation_of_weights_runs_once_whatever_the_dtype() {
     for dtype in [DType::F32, DType::F16, DType::BF16, DType::F64, DType::I32, DType::I8, DType::Bool] {
@@ -50,7 +50,7 @@ fn fault_22_a_concatenation_of_weights_runs_once_whatever_the_dtype() {
     }
 }
 
-/// 23. `If` runs both branches; `While` must be bounded, is unrolled, returns only its first carried value.
+/// Fault 23: `If` runs both branches; `While` must be bounded, is unrolled, returns only its first carried value.
 #[test]
 fn fault_23_one_branch_runs_and_loops_end_by_their_condition_with_all_values() {
     let mut b = Builder::new("main");
@@ -105,7 +105,7 @@ fn fault_23_one_branch_runs_and_loops_end_by_their_condition_with_all_values() {
     }
 }
 
-/// 24. Multi-result ops packed into one f32 tensor; indices travel as f32.
+/// Fault 24: Multi-result ops packed into one f32 tensor; indices travel as f32.
 #[test]
 fn fault_24_results_are_separate_and_indices_exact_beyond_2_to_the_24() {
     const N: usize = (1 << 24) + 4;
@@ -122,7 +122,7 @@ fn fault_24_results_are_separate_and_indices_exact_beyond_2_to_the_24() {
     assert_eq!(out, [Tensor::from_slice(&[1], &[7u8]).unwrap(), Tensor::from_slice(&[1], &[N as i64 - 2]).unwrap()]);
 }
 
-/// 25. Attention layout guessed from which axis equals the number of heads.
+/// Fault 25: Attention layout guessed from which axis equals the number of heads.
 #[test]
 fn fault_25_attention_layout_is_an_attribute_even_where_sizes_agree() {
     use rlx::ir::ops::neural::{Attention, AttnLayout, MaskKind};
@@ -153,7 +153,7 @@ fn fault_25_attention_layout_is_an_attribute_even_where_sizes_agree() {
     assert_ne!(results[0], results[1]);
 }
 
-/// 26. Duplicate leaf names accepted; the verifier compiled out of release builds.
+/// Fault 26: Duplicate leaf names accepted; the verifier compiled out of release builds.
 #[test]
 fn fault_26_duplicate_names_are_refused_and_modules_verified_in_every_build() {
     let mut b = Builder::new("main");
@@ -171,7 +171,7 @@ fn fault_26_duplicate_names_are_refused_and_modules_verified_in_every_build() {
     assert!(session().compile_module_with(&m, &CompileOptions::new().verify(false)).is_err());
 }
 
-/// 27. A memory planner that needs guard bytes because kernels read and write past their slots. (The checker of plans and the tests of
+/// Fault 27: A memory planner that needs guard bytes because kernels read and write past their slots. (The checker of plans and the tests of
 /// kernels at every odd size show more.)
 #[test]
 fn fault_27_outputs_of_exact_size_have_untouched_neighbours() {
@@ -195,7 +195,7 @@ fn fault_27_outputs_of_exact_size_have_untouched_neighbours() {
     }
 }
 
-/// 28. Scatter bounds checked in debug builds only; an out-of-range gather returns zeros.
+/// Fault 28: Scatter bounds checked in debug builds only; an out-of-range gather returns zeros.
 #[test]
 fn fault_28_indices_out_of_range_are_errors_before_anything_is_written() {
     let mut b = Builder::new("main");
@@ -221,7 +221,7 @@ fn fault_28_indices_out_of_range_are_errors_before_anything_is_written() {
     assert_eq!(out, [f32s(&[2], &[3., 1.]), f32s(&[3], &[9., 2., 8.])]);
 }
 
-/// 29. A backend with an empty claim set "supports" everything.
+/// Fault 29: A backend with an empty claim set "supports" everything.
 #[test]
 fn fault_29_an_empty_claim_set_supports_nothing() {
     let cpu = rlx::backend_for(Device::Cpu).unwrap();
@@ -237,7 +237,7 @@ fn fault_29_an_empty_claim_set_supports_nothing() {
     assert!(refused(Claims { dtypes: Default::default(), ..full }));
 }
 
-/// 30. A missing derivative or batching rule panics. There are no such transforms yet: an op that a target lacks and that has no
+/// Fault 30: A missing derivative or batching rule panics. There are no such transforms yet: an op that a target lacks and that has no
 /// decomposition is the same kind of gap, and an error that names it.
 #[test]
 fn fault_30_a_missing_rule_is_an_error_that_names_the_op() {
@@ -252,7 +252,7 @@ fn fault_30_a_missing_rule_is_an_error_that_names_the_op() {
     assert!(e.contains("`sort"), "{e}");
 }
 
-/// 34. A 256×256×256 matmul that takes 8 ms. Time depends on the machine and the build: by count, it is one kernel that packs once.
+/// Fault 34: A 256×256×256 matmul that takes 8 ms. Time depends on the machine and the build: by count, it is one kernel that packs once.
 #[test]
 fn fault_34_a_small_matmul_is_one_blocked_kernel() {
     let mut b = Builder::new("main");

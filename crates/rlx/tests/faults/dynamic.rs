@@ -8,7 +8,7 @@ fn run1(p: &CompiledGraph, x: &Tensor) -> Vec<Tensor> {
     p.run_tensors(&[("x", x)]).unwrap()
 }
 
-/// 7. One cached specialisation: alternating two lengths recompiles at every run.
+/// Fault 7: One cached specialisation: alternating two lengths recompiles at every run.
 #[test]
 fn fault_07_alternating_lengths_do_not_recompile() {
     let p = compile(dense(), &CompileOptions::new());
@@ -20,7 +20,7 @@ fn fault_07_alternating_lengths_do_not_recompile() {
     assert_eq!((p.stats().binds, p.stats().prepares), (3, 1));
 }
 
-/// 8. Shapes known only from element counts: one dynamic dim an input; an explicit binding is ignored.
+/// Fault 8: Shapes known only from element counts: one dynamic dim an input; an explicit binding is ignored.
 #[test]
 fn fault_08_any_number_of_dynamic_dims_an_input_and_bindings_hold() {
     let mut b = Builder::new("main");
@@ -37,7 +37,7 @@ fn fault_08_any_number_of_dynamic_dims_an_input_and_bindings_hold() {
     assert!(p.run_tensors(&[("x", &numbers(3, &[2, 4, 3]))]).is_err());
 }
 
-/// 9. Zero-length, non-divisible, conflicting or missing inputs panic.
+/// Fault 9: Zero-length, non-divisible, conflicting or missing inputs panic.
 #[test]
 fn fault_09_odd_sizes_are_results_or_errors() {
     let mut b = Builder::new("main");
@@ -82,7 +82,7 @@ fn attributes() -> Graph {
     b.finish()
 }
 
-/// 10. Sizes held in attributes are not re-derived after binding; nested bodies are not visited.
+/// Fault 10: Sizes held in attributes are not re-derived after binding; nested bodies are not visited.
 #[test]
 fn fault_10_sizes_in_attributes_follow_the_shapes_in_nested_bodies_too() {
     let g = attributes();
@@ -96,7 +96,7 @@ fn fault_10_sizes_in_attributes_follow_the_shapes_in_nested_bodies_too() {
     }
 }
 
-/// 11. Weights held twice and uploaded again per shape. Values set typed and then as f32 are replayed in the wrong order.
+/// Fault 11: Weights held twice and uploaded again per shape. Values set typed and then as f32 are replayed in the wrong order.
 #[test]
 fn fault_11_weights_are_held_once_and_the_last_value_stays_after_shape_changes() {
     let mut p = compile(dense(), &CompileOptions::new());
@@ -115,7 +115,7 @@ fn fault_11_weights_are_held_once_and_the_last_value_stays_after_shape_changes()
     same(&oracle(&dense(), std::slice::from_ref(&x), &[("w", a)]), &run1(&p, &x), "typed last");
 }
 
-/// 12. Unknown names and wrong lengths accepted silently; clone panics; raw access without error; state, handles and RNG position lost.
+/// Fault 12: Unknown names and wrong lengths accepted silently; clone panics; raw access without error; state, handles and RNG position lost.
 #[test]
 fn fault_12_nothing_is_accepted_silently_and_nothing_is_lost_at_a_shape_change() {
     let mut p = compile(dense(), &CompileOptions::new());
@@ -144,7 +144,7 @@ fn fault_12_nothing_is_accepted_silently_and_nothing_is_lost_at_a_shape_change()
     }
 }
 
-/// 13. All passes rerun per shape although only sizes changed; no way to warm up. (`tests/shapes` counts pass runs.)
+/// Fault 13: All passes rerun per shape although only sizes changed; no way to warm up. (`tests/shapes` counts pass runs.)
 #[test]
 fn fault_13_shapes_are_bound_not_compiled_and_can_be_warmed_up() {
     let mut p = session().compile(dense()).unwrap();

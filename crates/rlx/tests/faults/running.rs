@@ -4,7 +4,7 @@ use rlx::{Builder, CompileOptions, DType, Dim, Input, Module, Tensor, TensorMut,
 
 use crate::harness::{compile, dense, f32s, numbers, session};
 
-/// 14. Raw outputs dangle (`Outputs` has compile-fail doc tests). Over-long data overwrite the neighbour; short data leave stale values;
+/// Fault 14: Raw outputs dangle (`Outputs` has compile-fail doc tests). Over-long data overwrite the neighbour; short data leave stale values;
 /// unknown names are ignored; a missing input reads zeros.
 #[test]
 fn fault_14_inputs_of_wrong_length_name_or_number_are_errors_and_write_nothing() {
@@ -30,7 +30,7 @@ fn fault_14_inputs_of_wrong_length_name_or_number_are_errors_and_write_nothing()
     assert_eq!(p.run(&[("y", &good), ("x", &good)]).unwrap(), [[2.0, 4.0, 6.0, 8.0]]);
 }
 
-/// 15. Typed runs copy bytes by the caller's dtype; half-precision outputs are misread; prepared values are not fed on some paths.
+/// Fault 15: Typed runs copy bytes by the caller's dtype; half-precision outputs are misread; prepared values are not fed on some paths.
 #[test]
 fn fault_15_dtypes_are_compared_and_halves_read_right_on_every_path() {
     let mut b = Builder::new("main");
@@ -46,8 +46,8 @@ fn fault_15_dtypes_are_compared_and_halves_read_right_on_every_path() {
     for wrong in [DType::BF16, DType::I16, DType::U16] {
         assert!(p.run_typed(&[("x", wrong, half.bytes())]).is_err(), "{wrong}");
     }
-    assert_eq!(p.run_typed(&[("x", DType::F16, half.bytes())]).unwrap(), [want.clone()]);
-    assert_eq!(p.run_tensors(&[("x", &half)]).unwrap(), [want.clone()]);
+    assert_eq!(p.run_typed(&[("x", DType::F16, half.bytes())]).unwrap()[0], want);
+    assert_eq!(p.run_tensors(&[("x", &half)]).unwrap()[0], want);
     assert_eq!(p.run(&[("x", &[0.5, 0.5])]).unwrap(), [[4.5, 4.5]]);
     assert_eq!(p.run_raw(&[(&half).into()]).unwrap().get(0).unwrap().bytes, want.bytes());
     assert_eq!(p.run_borrowed(&[("x", Input::Flat(&[0.5, 0.5]))]).unwrap().get(0).unwrap().bytes, want.bytes());
@@ -56,7 +56,7 @@ fn fault_15_dtypes_are_compared_and_halves_read_right_on_every_path() {
     assert_eq!(bytes, want.bytes());
 }
 
-/// 16. Every run zero-fills the arena, builds sets, sorts ranges, allocates vectors. (`tests/alloc` counts allocations of warm runs: none.)
+/// Fault 16: Every run zero-fills the arena, builds sets, sorts ranges, allocates vectors. (`tests/alloc` counts allocations of warm runs: none.)
 #[test]
 fn fault_16_a_warm_run_copies_nothing() {
     let mut p = compile(dense(), &CompileOptions::new());
@@ -70,7 +70,7 @@ fn fault_16_a_warm_run_copies_nothing() {
     assert_eq!((after.bytes_moved, after.binds, after.prepares), (before.bytes_moved, before.binds, before.prepares));
 }
 
-/// 17. A process-global setting makes two executables interfere.
+/// Fault 17: A process-global setting makes two executables interfere.
 #[test]
 fn fault_17_two_programs_of_different_options_do_not_interfere() {
     let options = [
@@ -89,7 +89,7 @@ fn fault_17_two_programs_of_different_options_do_not_interfere() {
     });
 }
 
-/// 18. Clones copy all weights.
+/// Fault 18: Clones copy all weights.
 #[test]
 fn fault_18_clones_share_weights() {
     let mut b = Builder::new("main");
@@ -108,7 +108,7 @@ fn fault_18_clones_share_weights() {
     }
 }
 
-/// 20. Equality of graphs compares names and counts.
+/// Fault 20: Equality of graphs compares names and counts.
 #[test]
 fn fault_20_graphs_differ_where_attributes_or_constants_differ() {
     let make = |c: f32, axis: usize| {

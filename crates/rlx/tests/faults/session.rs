@@ -8,7 +8,7 @@ use rlx::{
 
 use crate::harness::{dense, numbers, session};
 
-/// 1. An unavailable device panics, or its message names the wrong missing half.
+/// Fault 1: An unavailable device panics, or its message names the wrong missing half.
 #[test]
 fn fault_01_an_unavailable_device_is_an_error_that_names_what_is_missing() {
     for d in Device::ALL.into_iter().filter(|d| *d != Device::Cpu) {
@@ -23,7 +23,7 @@ fn fault_01_an_unavailable_device_is_an_error_that_names_what_is_missing() {
     }
 }
 
-/// 2. Compile errors abort the process instead of saying node, op, shapes, pass.
+/// Fault 2: Compile errors abort the process instead of saying node, op, shapes, pass.
 #[test]
 fn fault_02_compile_errors_name_node_op_shapes_and_pass() {
     let mut b = Builder::new("main");
@@ -56,14 +56,14 @@ fn fault_02_compile_errors_name_node_op_shapes_and_pass() {
     assert!(e.contains("bind-dims"), "{e}");
 }
 
-/// 3. A quantisation option on a dynamic graph panics because static dims are unwrapped first.
+/// Fault 3: A quantisation option on a dynamic graph panics because static dims are unwrapped first.
 #[test]
 fn fault_03_a_quantisation_option_on_a_dynamic_graph_does_not_panic() {
     let e = session().compile_with(dense(), &CompileOptions::new().scaled_quant(Some(ScaledQuant::Int8))).unwrap_err();
     assert!(matches!(e, Error::Compile(CompileError::Options(_))), "{e}");
 }
 
-/// 4. The doors differ. (`spec_2_*` compares reports, boundary dtypes and options door by door.)
+/// Fault 4: The doors differ. (`spec_2_*` compares reports, boundary dtypes and options door by door.)
 #[test]
 fn fault_04_all_doors_check_fold_share_split_and_keep_the_sessions_options() {
     let o = CompileOptions::new().precision(Precision::F16).fusion(Fusion::Off);
@@ -90,7 +90,7 @@ fn fault_04_all_doors_check_fold_share_split_and_keep_the_sessions_options() {
     }
 }
 
-/// 5. Dynamic graphs never get the prepare/main split. A malformed symbolic graph is first reported at run.
+/// Fault 5: Dynamic graphs never get the prepare/main split. A malformed symbolic graph is first reported at run.
 #[test]
 fn fault_05_dynamic_graphs_are_split_and_malformed_ones_refused_when_compiled() {
     let p = session().compile(dense()).unwrap();
@@ -103,7 +103,7 @@ fn fault_05_dynamic_graphs_are_split_and_malformed_ones_refused_when_compiled() 
     assert!(matches!(e, Error::Compile(CompileError::Pass { pass: "import", .. })), "{e}");
 }
 
-/// 6. Options that do nothing; defaults read from the environment. (`spec_3_*` has a test for every option, `spec_0_default_…` runs with
+/// Fault 6: Options that do nothing; defaults read from the environment. (`spec_3_*` has a test for every option, `spec_0_default_…` runs with
 /// typos in the environment.)
 #[test]
 fn fault_06_no_option_does_nothing_silently() {
