@@ -17,7 +17,7 @@ enum Weighting {
 }
 
 /// Comparisons of tokens that are written out.
-const MOST_COMPARISONS: i64 = 1 << 14;
+const MOST_COMPARISONS: i64 = 1 << 11;
 
 /// Results of a row.
 const MOST_RESULTS: i64 = 1 << 24;
