@@ -2,7 +2,8 @@
 
 use crate::executable::CpuExecutable;
 use crate::library;
-use rlx_compile::target::{Claims, ExecutableGraph, InputStage, Peak};
+use rlx_compile::report::Fallback;
+use rlx_compile::target::{Claims, ExecutableGraph, InputStage, Peak, common_fallbacks};
 use rlx_compile::{Backend, CompileError, CompileOptions, TargetModule};
 use rlx_driver::{Device, Isa, ThreadPool};
 use rlx_ir::ops::Contraction;
@@ -51,6 +52,14 @@ impl Backend for CpuBackend {
             TargetModule::Lir(module) => Ok(Box::new(CpuExecutable::new(module, options)?)),
             TargetModule::Mir { .. } => Err(CompileError::Backend("the CPU takes LIR, not graphs".into())),
         }
+    }
+
+    fn fallbacks(&self, _device: Device, options: &CompileOptions) -> Vec<Fallback> {
+        let mut all = common_fallbacks(options);
+        if crate::jit::supported(options.isa.unwrap_or_else(Isa::best)) {
+            all.retain(|f| f.option != "jit");
+        }
+        all
     }
 
     fn peak(&self, _device: Device, threads: usize) -> Option<Peak> {

@@ -6,7 +6,7 @@ use crate::exec::{Counters, Env, Input, Outputs, Profiler, bind_first, check_inp
 use crate::frame::{Frame, State, is_output, no_memory, output_bytes};
 use crate::memory::{self, Parts};
 use crate::params::ParamSet;
-use crate::program::{CacheBounds, Program, alignment};
+use crate::program::{CacheBounds, Program, Target, alignment};
 use rlx_compile::lir::{Lir, LirModule};
 use rlx_compile::target::{
     BindMiss, BorrowedTensor, BorrowedTensors, ExecStats, ExecutableGraph, KernelProfile, MemoryReport, PortInfo,
@@ -78,6 +78,7 @@ impl CpuExecutable {
     /// Compiles a module.
     pub fn new(module: LirModule, options: &CompileOptions) -> Result<CpuExecutable, CompileError> {
         let isa = crate::simd::effective(options.isa.unwrap_or_else(Isa::best));
+        let target = Target { isa, jit: options.jit && crate::jit::supported(isa) };
         let mut signature = Signature::default();
         let info = |lir: &Lir, name: &Arc<str>, buffer, has_default| PortInfo {
             name: name.clone(),
@@ -113,7 +114,7 @@ impl CpuExecutable {
         let given = &options.dim_bindings;
         let bytes = usize::try_from(options.bind_cache_bytes).unwrap_or(usize::MAX);
         let cache = CacheBounds { entries: options.bind_cache, bytes };
-        let compile = |l: Lir| Program::compile(l, &[], given, isa, cache, &[]).map_err(CompileError::Lir);
+        let compile = |l: Lir| Program::compile(l, &[], given, target, cache, &[]).map_err(CompileError::Lir);
         let (prepare, main) = (module.prepare.map(compile).transpose()?, compile(module.main)?);
         let main_outputs = main.lir.outputs.len();
         let own = options.threads > ThreadPool::global().threads();
@@ -638,6 +639,12 @@ impl ExecutableGraph for CpuExecutable {
 }
 
 impl CpuExecutable {
+    /// Functions in machine code that scalar programs have become so far (see [`crate::jit`]).
+    pub fn functions(&self) -> usize {
+        let shared = &self.shared;
+        shared.main.functions() + shared.prepare.as_ref().map_or(0, Program::functions)
+    }
+
     fn state_port(&self, index: usize) -> Result<&PortInfo, RunError> {
         let states = &self.shared.signature.states;
         states.get(index).ok_or_else(|| {

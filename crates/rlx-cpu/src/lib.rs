@@ -4,7 +4,7 @@
 //!   sizes, offsets and plans from the shapes of a call, [`exec`] runs kernels in a [`frame`].
 //! - Each kind of kernel has a module with two functions: `plan` makes a plan when sizes are known, `run` runs it; see
 //!   [`buffers`] for what they share, and [`classes`] for kernels that share a plan.
-//! - [`tile`] runs scalar programs, [`gemm`] multiplies matrices, [`simd`] is what both are made of.
+//! - [`tile`] runs scalar programs, [`jit`] makes machine code of them, [`gemm`] multiplies matrices, [`simd`] is what both are made of.
 
 pub mod attention;
 mod backend;
@@ -19,6 +19,7 @@ pub mod exec;
 mod executable;
 pub mod frame;
 pub mod gemm;
+pub mod jit;
 pub mod library;
 pub mod map;
 mod memory;

@@ -4,6 +4,7 @@
 //! blocks are dealt out to tasks by the size of the space alone.
 
 use crate::buffers::{BindCx, BindError, BoundAccess, Ptr, RunCx, Sizes, Strides};
+use crate::jit::run::{Line, Rows, Site};
 use crate::space::{Blocks, Cut, Space, Walks};
 use crate::tile::code::{Code, What};
 use crate::tile::io::Block;
@@ -35,6 +36,8 @@ pub struct MapPlan {
     indices: Vec<(u32, Strides)>,
     modes: Modes,
     blocks_per_task: usize,
+    /// Machine code on rows of the space, a block each.
+    rows: Option<Rows>,
 }
 
 /// Plans a map kernel.
@@ -54,7 +57,6 @@ pub fn plan(k: &MapKernel, code: &Code, cx: &BindCx<'_>) -> Result<MapPlan, Bind
         .collect();
     let space = Space::simplified(&sizes, &walks, 0);
     drop(walks);
-    let cut = Cut::new(&space.sizes, BLOCK);
     let mut merged = space.walks.iter().cloned();
     for access in writes.iter_mut().chain(&mut reads) {
         access.strides = merged.next().unwrap_or_default();
@@ -62,25 +64,101 @@ pub fn plan(k: &MapKernel, code: &Code, cx: &BindCx<'_>) -> Result<MapPlan, Bind
     for (_, strides) in &mut indices {
         *strides = merged.next().unwrap_or_default();
     }
-    let reads: Vec<Walk> =
-        reads.into_iter().map(|access| Walk { class: classify(&cut, &space.sizes, &access), access }).collect();
-    let mut modes = Modes::new(code, cx, |what| match *what {
-        What::Read(n) => reads.get(n as usize).is_some_and(|r| r.class == Class::Uniform),
-        What::Index(axis) => sizes.get(axis as usize) == Some(&1),
-        _ => false,
-    });
-    modes.spread_results(&code.results);
-    let direct = writes
-        .iter()
-        .enumerate()
-        .map(|(i, w)| {
-            let in_place = reads.iter().any(|r| r.access.buffer == w.buffer);
-            cut.is_dense(&space.sizes, &w.strides) && computed_in_place(code, &modes, i, w.dtype, in_place)
-        })
-        .collect();
-    let narrow = writes.iter().any(|w| w.dtype.bits() < 8);
-    let blocks_per_task = if narrow { cut.count.max(1) } else { TASK.div_ceil(cut.points().max(1)).max(1) };
-    Ok(MapPlan { space, cut, reads, writes, direct, indices, modes, blocks_per_task })
+    let parts = Parts { code, cx, sizes: &sizes, space: &space, reads: &reads, writes: &writes, indices: &indices };
+    let dense = |cut: &Cut| {
+        let fits = |a: &BoundAccess| cut.is_uniform(&space.sizes, &a.strides) || cut.is_dense(&space.sizes, &a.strides);
+        reads.iter().all(fits) && writes.iter().all(|w| cut.is_dense(&space.sizes, &w.strides))
+    };
+    // Machine code takes longer rows, if nothing has to be gathered then.
+    let long = code.jit.is_some().then(|| [Cut::new(&space.sizes, TASK), Cut::row(&space.sizes, TASK)]);
+    let long =
+        long.into_iter().flatten().filter(dense).find_map(|cut| parts.plan(cut, true).filter(|p| p.rows.is_some()));
+    let plan = long.or_else(|| parts.plan(Cut::new(&space.sizes, BLOCK), false));
+    plan.ok_or_else(|| "a map has no plan".into())
+}
+
+/// What a plan is made of once axes are merged.
+struct Parts<'a> {
+    code: &'a Code,
+    cx: &'a BindCx<'a>,
+    sizes: &'a [usize],
+    space: &'a Space,
+    reads: &'a [BoundAccess],
+    writes: &'a [BoundAccess],
+    indices: &'a [(u32, Strides)],
+}
+
+impl Parts<'_> {
+    /// The plan with a cut; `None` only if it is to be `long` and machine code cannot be had.
+    fn plan(&self, cut: Cut, long: bool) -> Option<MapPlan> {
+        let &Parts { code, cx, sizes, space, reads, writes, indices } = self;
+        let reads: Vec<Walk> = reads
+            .iter()
+            .map(|access| Walk { class: classify(&cut, &space.sizes, access), access: access.clone() })
+            .collect();
+        let mut modes = Modes::new(code, cx, |what| match *what {
+            What::Read(n) => reads.get(n as usize).is_some_and(|r| r.class == Class::Uniform),
+            What::Index(axis) => sizes.get(axis as usize) == Some(&1),
+            _ => false,
+        });
+        modes.spread_results(&code.results);
+        let direct: Vec<bool> = writes
+            .iter()
+            .enumerate()
+            .map(|(i, w)| {
+                let in_place = reads.iter().any(|r| r.access.buffer == w.buffer);
+                cut.is_dense(&space.sizes, &w.strides) && computed_in_place(code, &modes, i, w.dtype, in_place)
+            })
+            .collect();
+        let narrow = writes.iter().any(|w| w.dtype.bits() < 8);
+        let blocks_per_task = if narrow { cut.count.max(1) } else { TASK.div_ceil(cut.points().max(1)).max(1) };
+        let rows = if code.jit.is_some() { self.rows(&cut, &modes, &reads, &direct) } else { None };
+        if long && rows.is_none() {
+            return None;
+        }
+        let (space, writes, indices) = (space.clone(), writes.to_vec(), indices.to_vec());
+        Some(MapPlan { space, cut, reads, writes, direct, indices, modes, blocks_per_task, rows })
+    }
+
+    /// Machine code on the cut's blocks.
+    fn rows(&self, cut: &Cut, modes: &Modes, reads: &[Walk], direct: &[bool]) -> Option<Rows> {
+        let sizes = &self.space.sizes;
+        if cut.count == 0 {
+            return None;
+        }
+        // Blocks along the cut axis are one more axis of rows, whose last one may be shorter.
+        let over = |strides: &[i64]| -> Strides {
+            let along = strides.get(cut.axis).copied().unwrap_or(0).saturating_mul(cut.step as i64);
+            strides.iter().take(cut.axis).copied().chain([along]).collect()
+        };
+        let line = |a: &BoundAccess| Line {
+            buffer: a.buffer,
+            dtype: a.dtype,
+            offset: a.offset,
+            outer: over(&a.strides),
+            inner: a.strides.iter().skip(cut.axis).copied().collect(),
+        };
+        let mut outer: Sizes = sizes.iter().take(cut.axis).copied().chain([cut.along]).collect();
+        let mut inner: Sizes = sizes.iter().skip(cut.axis).copied().collect();
+        inner[0] = cut.step;
+        let last = (sizes[cut.axis] - (cut.along - 1) * cut.step) * cut.inner;
+        let (mut reads, mut writes): (Vec<_>, Vec<_>) = (
+            reads.iter().map(|r| (line(&r.access), r.class)).collect(),
+            self.writes.iter().zip(direct).map(|(w, &d)| (line(w), Some(d))).collect(),
+        );
+        let mut indices: Vec<_> = self
+            .indices
+            .iter()
+            .map(|(v, s)| (*v, over(s), s.iter().skip(cut.axis).copied().collect::<Strides>()))
+            .collect();
+        if cut.along == 1 {
+            // Then rows run along the axis before it.
+            outer.pop();
+            let lines = reads.iter_mut().map(|r| &mut r.0.outer).chain(writes.iter_mut().map(|w| &mut w.0.outer));
+            lines.chain(indices.iter_mut().map(|i| &mut i.1)).for_each(|s| _ = s.pop());
+        }
+        Rows::new(Site { code: self.code, modes, outer, inner, last, reads, writes, indices })
+    }
 }
 
 /// How a block of a read becomes a value.
@@ -118,6 +196,11 @@ pub unsafe fn run(plan: &MapPlan, code: &Code, run: &RunCx<'_>) {
     run.region.parallel_for(tasks, &|task| {
         let first = task * plan.blocks_per_task;
         let last = (first + plan.blocks_per_task).min(plan.cut.count);
+        if let Some(rows) = &plan.rows {
+            // SAFETY: as below.
+            unsafe { rows.run(&run.bufs, first, last) };
+            return;
+        }
         // SAFETY: the caller's promise; blocks are disjoint, since writes are injective and disjoint from each other.
         unsafe { run_blocks(plan, code, run, &bases, first, last) };
     });

@@ -43,6 +43,15 @@ pub struct CacheBounds {
     pub bytes: usize,
 }
 
+/// What code is made for.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Instruction set.
+    pub isa: Isa,
+    /// Whether scalar programs become machine code where they can.
+    pub jit: bool,
+}
+
 /// For sets of outputs, which kernels they need.
 type Needed = HashMap<Box<[usize]>, Arc<[bool]>>;
 
@@ -81,10 +90,11 @@ impl Program {
         lir: Lir,
         outer: &[Symbol],
         given: &DimBinding,
-        isa: Isa,
+        target: Target,
         cache: CacheBounds,
         sources: &[Option<WeightSource>],
     ) -> Result<Program, String> {
+        let isa = target.isa;
         check_buffers(&lir)?;
         let segments = Segments::new(&lir, outer, given)?;
         let codes = lir
@@ -93,7 +103,7 @@ impl Program {
             .enumerate()
             .map(|(i, k)| {
                 let known = segments.symbols_at(i);
-                kernel(&k.kernel, &lir, known, isa, cache, sources)
+                kernel(&k.kernel, &lir, known, target, cache, sources)
                     .map_err(|e| format!("{} at {:?}: {e}", k.kernel.kind(), k.loc))
             })
             .collect::<Result<Vec<_>, _>>()?;
@@ -129,6 +139,18 @@ impl Program {
             classes: Classes::of(&lir),
             lir,
         })
+    }
+
+    /// Functions in machine code that scalar programs have become so far, those of nested programs among them.
+    pub fn functions(&self) -> usize {
+        let of = |code: &KernelCode| match code {
+            KernelCode::Scalar(c) | KernelCode::Row(RowCode { code: c, .. }) => {
+                c.jit.as_ref().map_or(0, crate::jit::Cache::functions)
+            }
+            KernelCode::Nested(programs) => programs.iter().map(Program::functions).sum(),
+            KernelCode::Plain => 0,
+        };
+        self.codes.iter().map(of).sum()
     }
 
     /// Which kernels have to run for these outputs, for states and for sizes.
@@ -228,7 +250,7 @@ fn kernel(
     k: &Kernel,
     lir: &Lir,
     known: &[Symbol],
-    isa: Isa,
+    target: Target,
     cache: CacheBounds,
     sources: &[Option<WeightSource>],
 ) -> Result<KernelCode, String> {
@@ -237,16 +259,22 @@ fn kernel(
         let given = DimBinding::new();
         let captured = captures.iter().map(|v| view_source(v, lir, sources));
         let inner: Vec<_> = std::iter::repeat_n(None, first).chain(captured).collect();
-        let of = |p: &&Lir| Program::compile((*p).clone(), outer, &given, isa, cache, &inner);
+        let of = |p: &&Lir| Program::compile((*p).clone(), outer, &given, target, cache, &inner);
         Ok(KernelCode::Nested(programs.iter().map(of).collect::<Result<_, _>>()?))
     };
     match k {
         Kernel::Map(m) => {
             let (reads, writes) = (dtypes(&m.reads, lir), dtypes(&m.writes, lir));
             let scope = Scope { reads: &reads, writes: &writes, acc: None, rank: m.space.len(), row: false };
-            Ok(KernelCode::Scalar(Code::compile(&m.program, &scope)?))
+            let mut code = Code::compile(&m.program, &scope)?;
+            code.jit = target.jit.then(Default::default);
+            Ok(KernelCode::Scalar(code))
         }
-        Kernel::Row(r) => Ok(KernelCode::Row(row::compile(r, lir)?)),
+        Kernel::Row(r) => {
+            let mut code = row::compile(r, lir)?;
+            code.code.jit = target.jit.then(Default::default);
+            Ok(KernelCode::Row(code))
+        }
         Kernel::Contract(c) => epilogue(&c.epilogue, c.acc, c.batch.len() + c.m.len() + c.n.len(), lir),
         Kernel::Conv(c) => epilogue(&c.epilogue, c.acc, 2 + c.out_spatial.len(), lir),
         Kernel::Window(_) | Kernel::Attention(_) | Kernel::Library(_) => Ok(KernelCode::Plain),

@@ -110,6 +110,16 @@ impl Cut {
         Cut { axis, step, inner, along, count }
     }
 
+    /// Blocks that are rows of the innermost axis, whole or in parts of at most `block` points.
+    pub fn row(sizes: &[usize], block: usize) -> Cut {
+        let axis = sizes.len().saturating_sub(1);
+        let n = sizes.get(axis).copied().unwrap_or(1);
+        let step = n.clamp(1, block);
+        let along = n.div_ceil(step);
+        let outer: usize = sizes.get(..axis).unwrap_or(&[]).iter().product();
+        Cut { axis, step, inner: 1, along, count: outer * along }
+    }
+
     /// Points of a full block.
     pub fn points(&self) -> usize {
         self.step * self.inner

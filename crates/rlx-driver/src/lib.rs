@@ -6,11 +6,13 @@
 //! - [`Device`], [`Availability`]: what a program can be compiled for, and why not.
 //! - [`HostFacts`], [`Isa`]: cores, caches, instruction sets.
 //! - [`AlignedBuffer`]: heap memory for arenas and weights.
+//! - [`CodePages`]: machine code made at run time.
 //! - [`MappedFile`], [`FileSlice`], [`resolve_beneath`]: files, and finding them safely.
 //! - [`ThreadPool`], [`Region`]: fork and join.
 
 mod beneath;
 mod buffer;
+mod code;
 mod device;
 mod host;
 mod mapped;
@@ -20,6 +22,7 @@ mod scratch;
 
 pub use beneath::{PathError, resolve_beneath};
 pub use buffer::{AlignedBuffer, BufferError, DEFAULT_ALIGN, HUGE_PAGE};
+pub use code::CodePages;
 pub use device::{Availability, Device, ParseDeviceError, feature_compiled, host_availability};
 pub use host::{Caches, Cores, HostFacts, Isa, ParseIsaError};
 pub use mapped::{FileAccess, FileError, FileSlice, MappedFile};

@@ -212,7 +212,7 @@ options! {
     /// Kernels of at most this instruction set (`portable`, `avx2`, …); the best there is if `None`.
     isa: Option<rlx_driver::Isa> = None, Kernels, "Sets the instruction set.";
     /// Compile scalar programs to machine code where the backend can.
-    jit: bool = false, Kernels, "Turns compilation of scalar programs to machine code on or off.";
+    jit: bool = true, Kernels, "Turns compilation of scalar programs to machine code on or off.";
     /// How many bound shapes are kept.
     bind_cache: usize = 64, Kernels, "Sets how many bound shapes are kept; at least one.";
     /// How many bytes bound shapes may take, about; the one in use stays in any case.

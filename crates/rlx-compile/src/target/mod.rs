@@ -87,6 +87,29 @@ pub struct Peak {
     pub bytes: f64,
 }
 
+/// What a backend does otherwise than options ask if it keeps and multiplies in the model's numbers, and compiles no scalar program to
+/// machine code.
+pub fn common_fallbacks(options: &CompileOptions) -> Vec<Fallback> {
+    let why = |what: &str| format!("this backend has no {what}");
+    let mut out = Vec::new();
+    if options.precision != Precision::F32 {
+        out.push(Fallback::new("precision", options.precision, Precision::F32, why("kernels of lower precision")));
+    }
+    if options.policy != PrecisionPolicy::AlwaysF32 {
+        let got = PrecisionPolicy::AlwaysF32;
+        out.push(Fallback::new("policy", &options.policy, got, why("kernels of lower precision")));
+    }
+    if options.matmul_precision != MatmulPrecision::Highest {
+        let (asked, got) = (options.matmul_precision, MatmulPrecision::Highest);
+        out.push(Fallback::new("matmul_precision", asked, got, why("faster products of lower exactness")));
+    }
+    // It is on by default, where there is an emitter.
+    if options.jit && options.explicit().contains(&"jit") {
+        out.push(Fallback::new("jit", "on", "off", why("emitter of machine code")));
+    }
+    out
+}
+
 /// A device backend. Stateless: one serves several devices and threads.
 pub trait Backend: Send + Sync {
     /// What it takes on a device.
@@ -103,23 +126,7 @@ pub trait Backend: Send + Sync {
     /// What it will do otherwise than these options ask; it stands in the report. Unless a backend says more, it keeps and multiplies in
     /// the model's numbers, and compiles no scalar program to machine code.
     fn fallbacks(&self, _device: Device, options: &CompileOptions) -> Vec<Fallback> {
-        let why = |what: &str| format!("this backend has no {what}");
-        let mut out = Vec::new();
-        if options.precision != Precision::F32 {
-            out.push(Fallback::new("precision", options.precision, Precision::F32, why("kernels of lower precision")));
-        }
-        if options.policy != PrecisionPolicy::AlwaysF32 {
-            let got = PrecisionPolicy::AlwaysF32;
-            out.push(Fallback::new("policy", &options.policy, got, why("kernels of lower precision")));
-        }
-        if options.matmul_precision != MatmulPrecision::Highest {
-            let (asked, got) = (options.matmul_precision, MatmulPrecision::Highest);
-            out.push(Fallback::new("matmul_precision", asked, got, why("faster products of lower exactness")));
-        }
-        if options.jit {
-            out.push(Fallback::new("jit", "on", "off", why("emitter of machine code")));
-        }
-        out
+        common_fallbacks(options)
     }
 
     /// Measures what the device can do with this many threads (all that the process may use if 0); `None` if the

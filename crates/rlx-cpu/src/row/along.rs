@@ -25,6 +25,13 @@ pub unsafe fn run(plan: &RowPlan, row: &RowCode, run: &RunCx<'_>) {
     let length = plan.reduced.points().max(1);
     let per_task = if plan.narrow { rows } else { TASK.div_ceil(length) };
     let tasks = rows.div_ceil(per_task);
+    if let Some(code) = &plan.rows {
+        // SAFETY: rows are disjoint.
+        run.region.parallel_for(tasks, &|task| unsafe {
+            code.run(&run.bufs, task * per_task, ((task + 1) * per_task).min(rows));
+        });
+        return;
+    }
     // Few long rows: deal out blocks instead. The order of combining is the same either way.
     if plan.way == Way::Blocks && !plan.narrow && tasks < run.region.threads() && plan.cut.count >= 2 * SPLIT_BLOCKS {
         for r in 0..rows {

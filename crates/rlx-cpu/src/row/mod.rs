@@ -14,6 +14,7 @@ mod across;
 mod along;
 
 use crate::buffers::{BindCx, BindError, BoundAccess, RunCx, Sizes, Strides};
+use crate::jit::run::{Line, Rows, Site};
 use crate::map::computed_in_place;
 use crate::space::{Cut, Space, Walks};
 use crate::tile::code::{Code, Scope as Names, What};
@@ -150,6 +151,8 @@ pub struct RowPlan {
     modes: Modes,
     /// Writes share bytes: one task only.
     narrow: bool,
+    /// Machine code on whole rows.
+    rows: Option<Rows>,
 }
 
 /// Plans a row kernel.
@@ -237,7 +240,7 @@ pub fn plan(k: &RowKernel, row: &RowCode, cx: &BindCx<'_>) -> Result<RowPlan, Bi
         let along: Vec<u32> = row.element_results.iter().map(|&r| code.results[r]).collect();
         modes.spread_results(&along);
     }
-    let direct = write_walks
+    let direct: Vec<bool> = write_walks
         .iter()
         .enumerate()
         .map(|(i, w)| {
@@ -249,7 +252,27 @@ pub fn plan(k: &RowKernel, row: &RowCode, cx: &BindCx<'_>) -> Result<RowPlan, Bi
         })
         .collect();
     let narrow = write_walks.iter().any(|w| w.dtype.bits() < 8);
+    let line = |w: &Walk| {
+        let (outer, inner) = (w.outer.clone(), w.reduced.clone());
+        Line { buffer: w.buffer, dtype: w.dtype, offset: w.offset, outer, inner }
+    };
+    let writes_of = |(i, w): (usize, &Walk)| (line(w), row.element_results.contains(&i).then_some(direct[i]));
+    let rows = if way == Way::Whole && code.jit.is_some() {
+        Rows::new(Site {
+            code,
+            modes: &modes,
+            outer: outer_space.sizes.clone(),
+            inner: reduced_space.sizes.clone(),
+            last: length,
+            reads: read_walks.iter().map(|w| (line(w), w.class)).collect(),
+            writes: write_walks.iter().enumerate().map(writes_of).collect(),
+            indices: indices.clone(),
+        })
+    } else {
+        None
+    };
     Ok(RowPlan {
+        rows,
         way,
         outer: outer_space,
         reduced: reduced_space,

@@ -23,7 +23,7 @@ mod unary;
 
 pub use binary::{BinaryF32, binary_f32};
 pub use rlx_driver::Isa;
-pub use unary::{UnaryF32, unary_f32, unary_f32_in_place, unary_f32_raw};
+pub use unary::{UnaryF32, unary_f32, unary_f32_in_place, unary_f32_raw, unary_lanes};
 
 /// One instruction-set level with its vectors of `W` lanes.
 ///

@@ -58,6 +58,12 @@ macro_rules! unary_functions {
                 }
             )*
         }
+        /// The function on one vector.
+        pub fn unary_lanes<S: Simd>(op: UnaryF32, s: S, x: S::F) -> S::F {
+            match op {
+                $(UnaryF32::$name => functions::$name::apply(s, x),)*
+            }
+        }
         /// `y[i] = op(x[i])` for `i < n`.
         /// # Safety
         /// `x` and `y` are valid for `n` elements, and equal or disjoint.

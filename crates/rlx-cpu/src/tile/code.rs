@@ -34,6 +34,8 @@ pub enum What {
 pub struct Step {
     /// What it does.
     pub what: What,
+    /// The function, of a loop.
+    pub op: Option<Elementwise>,
     /// Earlier values that it reads.
     pub args: SmallVec<[u32; 3]>,
     /// Dtype of its value.
@@ -62,6 +64,8 @@ pub struct Code {
     pub slot_count: usize,
     /// Bytes of the largest element.
     pub element: usize,
+    /// Machine code made of the program, where that is wanted.
+    pub jit: Option<crate::jit::Cache>,
 }
 
 /// What a program may name.
@@ -128,7 +132,8 @@ impl Code {
             // A conversion gives values that its dtype has; infinities that it made would not survive saturation.
             let converts = matches!(inst.op, ScalarOp::Apply(Elementwise::Convert { .. }));
             let round = if converts { Round::None } else { Round::of(inst.dtype) };
-            steps.push(Step { what, args, dtype: inst.dtype, work, round, splat, live: false, block_user: false });
+            let op = if let ScalarOp::Apply(op) = inst.op { Some(op) } else { None };
+            steps.push(Step { what, op, args, dtype: inst.dtype, work, round, splat, live: false, block_user: false });
         }
         let results = program
             .results
@@ -142,14 +147,14 @@ impl Code {
         mark(&mut steps, &results);
         let element = steps.iter().filter(|s| s.live).map(|s| s.work.size()).max().unwrap_or(1);
         let (slots, slot_count) = assign(&steps, &results);
-        Ok(Code { steps, results, slots, slot_count, element })
+        Ok(Code { steps, results, slots, slot_count, element, jit: None })
     }
 }
 
 fn dead(dtype: DType, work: Work) -> Step {
     let what = What::Const([0, 0]);
     let args = SmallVec::new();
-    Step { what, args, dtype, work, round: Round::None, splat: 0, live: false, block_user: false }
+    Step { what, op: None, args, dtype, work, round: Round::None, splat: 0, live: false, block_user: false }
 }
 
 /// Finds what is needed, and what is needed as a whole block.

@@ -135,32 +135,34 @@ impl<F: Lanes2> Kernel for Loop2<F> {
                 // SAFETY: the operand is one element.
                 let b = s.splat(unsafe { *b });
                 // SAFETY: operand and result hold n elements.
-                unsafe { each(s, a, y, n, |x| F::apply(s, x, b)) };
+                unsafe { each::<S, F, false>(s, b, a, y, n) };
             }
             (true, _) => {
                 // SAFETY: the operand is one element.
                 let a = s.splat(unsafe { *a });
                 // SAFETY: operand and result hold n elements; two operands of one element only occur with n = 1.
-                unsafe { each(s, b, y, n, |x| F::apply(s, a, x)) };
+                unsafe { each::<S, F, true>(s, a, b, y, n) };
             }
         }
     }
 }
 
-/// `y = f(x)` by lanes.
+/// `y = f(x, fixed)` by lanes, or `f(fixed, x)` if `FIRST`. No closure: one would be compiled for the baseline.
 /// # Safety
 /// Both hold n elements.
 #[inline(always)]
-unsafe fn each<S: Simd>(s: S, x: *const f32, y: *mut f32, n: usize, f: impl Fn(S::F) -> S::F) {
+unsafe fn each<S: Simd, F: Lanes2, const FIRST: bool>(s: S, fixed: S::F, x: *const f32, y: *mut f32, n: usize) {
     let mut i = 0;
     // SAFETY: i plus the width, or the rest, stays within n.
     unsafe {
         while i + S::W <= n {
-            s.store(y.add(i), f(s.load(x.add(i))));
+            let v = s.load(x.add(i));
+            s.store(y.add(i), if FIRST { F::apply(s, fixed, v) } else { F::apply(s, v, fixed) });
             i += S::W;
         }
         if i < n {
-            s.store_partial(y.add(i), f(s.load_partial(x.add(i), n - i)), n - i);
+            let v = s.load_partial(x.add(i), n - i);
+            s.store_partial(y.add(i), if FIRST { F::apply(s, fixed, v) } else { F::apply(s, v, fixed) }, n - i);
         }
     }
 }
@@ -189,6 +191,20 @@ pub fn binary(f: Binary) -> Option<OpFn> {
     })
 }
 
+/// A function of two operands on vectors, where it is one.
+pub fn binary_lanes<S: Simd>(f: Binary, s: S, a: S::F, b: S::F) -> Option<S::F> {
+    Some(match f {
+        Binary::Add => Add::apply(s, a, b),
+        Binary::Sub => Sub::apply(s, a, b),
+        Binary::Mul => Mul::apply(s, a, b),
+        Binary::Div => Div::apply(s, a, b),
+        Binary::Min => Min::apply(s, a, b),
+        Binary::Max => Max::apply(s, a, b),
+        Binary::Pow => Pow::apply(s, a, b),
+        _ => return None,
+    })
+}
+
 /// The loop of a comparison.
 pub fn compare(f: Compare) -> OpFn {
     match f {
@@ -201,6 +217,12 @@ pub fn compare(f: Compare) -> OpFn {
     }
 }
 
+/// `clamp` on vectors.
+#[inline(always)]
+pub fn clamp_lanes<S: Simd>(s: S, x: S::F, lo: S::F, hi: S::F) -> S::F {
+    s.min(s.max(x, lo), hi)
+}
+
 struct Clamp {
     x: *const f32,
     lo: *const f32,
@@ -210,22 +232,25 @@ struct Clamp {
     n: usize,
 }
 
+/// A bound of `clamp` at element `i`.
+#[inline(always)]
+fn bound<S: Simd>(s: S, p: *const f32, splat: bool, i: usize, n: usize) -> S::F {
+    // SAFETY: as in `Loop2`.
+    unsafe { if splat { s.splat(*p) } else { s.load_partial(p.add(i), n) } }
+}
+
 impl Kernel for Clamp {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let bound = |p: *const f32, splat: bool, i: usize, n: usize| {
-            // SAFETY: as in `Loop2`.
-            unsafe { if splat { s.splat(*p) } else { s.load_partial(p.add(i), n) } }
-        };
         let mut i = 0;
         while i < self.n {
             let n = S::W.min(self.n - i);
-            let (lo, hi) = (bound(self.lo, self.splat.0, i, n), bound(self.hi, self.splat.1, i, n));
+            let (lo, hi) = (bound(s, self.lo, self.splat.0, i, n), bound(s, self.hi, self.splat.1, i, n));
             // SAFETY: as in `Loop2`.
             unsafe {
                 let x = s.load_partial(self.x.add(i), n);
-                s.store_partial(self.y.add(i), s.min(s.max(x, lo), hi), n);
+                s.store_partial(self.y.add(i), clamp_lanes(s, x, lo, hi), n);
             }
             i += n;
         }

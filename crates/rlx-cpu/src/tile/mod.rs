@@ -12,7 +12,7 @@
 pub mod code;
 mod complex;
 pub mod convert;
-mod f32;
+pub mod f32;
 mod f64;
 mod int;
 pub mod io;

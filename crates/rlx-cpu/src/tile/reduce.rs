@@ -108,6 +108,37 @@ pub fn combine(kind: ReduceKind, a: Total, b: Total) -> Total {
     }
 }
 
+/// How two results of a kind become one. No closures: they would be compiled for the baseline.
+trait Pair {
+    fn lanes<S: Simd>(s: S, a: S::F, b: S::F) -> S::F;
+    fn one(a: f32, b: f32) -> f32;
+}
+
+macro_rules! pairs {
+    ($($name:ident = $lanes:ident, |$a:ident, $b:ident| $one:expr;)*) => {
+        $(
+            struct $name;
+            impl Pair for $name {
+                #[inline(always)]
+                fn lanes<S: Simd>(s: S, a: S::F, b: S::F) -> S::F {
+                    s.$lanes(a, b)
+                }
+                #[inline(always)]
+                fn one($a: f32, $b: f32) -> f32 {
+                    $one
+                }
+            }
+        )*
+    };
+}
+
+pairs! {
+    Sum = add, |a, b| a + b;
+    Product = mul, |a, b| a * b;
+    Least = min, |a, b| min_f32(a, b);
+    Most = max, |a, b| max_f32(a, b);
+}
+
 struct BlockF32 {
     x: *const f32,
     n: usize,
@@ -119,23 +150,17 @@ impl Kernel for BlockF32 {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> f32 {
         match self.kind {
-            ReduceKind::Sum | ReduceKind::Any => self.fold(s, 0.0, |a, b| s.add(a, b), |a, b| a + b),
-            ReduceKind::Prod | ReduceKind::All => self.fold(s, 1.0, |a, b| s.mul(a, b), |a, b| a * b),
-            ReduceKind::Min => self.fold(s, f32::INFINITY, |a, b| s.min(a, b), min_f32),
-            ReduceKind::Max => self.fold(s, f32::NEG_INFINITY, |a, b| s.max(a, b), max_f32),
+            ReduceKind::Sum | ReduceKind::Any => self.fold::<S, Sum>(s, 0.0),
+            ReduceKind::Prod | ReduceKind::All => self.fold::<S, Product>(s, 1.0),
+            ReduceKind::Min => self.fold::<S, Least>(s, f32::INFINITY),
+            ReduceKind::Max => self.fold::<S, Most>(s, f32::NEG_INFINITY),
         }
     }
 }
 
 impl BlockF32 {
     #[inline(always)]
-    fn fold<S: Simd>(
-        &self,
-        s: S,
-        start: f32,
-        lanes: impl Fn(S::F, S::F) -> S::F,
-        one: impl Fn(f32, f32) -> f32,
-    ) -> f32 {
+    fn fold<S: Simd, P: Pair>(&self, s: S, start: f32) -> f32 {
         let mut partial = [start; LANES];
         let mut i = 0;
         // SAFETY: i + LANES ≤ n, or the element's own index is below n; LANES is a multiple of every width up to 16.
@@ -147,7 +172,7 @@ impl BlockF32 {
                 while i + LANES <= self.n {
                     let mut k = 0;
                     while k < vectors {
-                        v[k] = lanes(v[k], s.load(self.x.add(i + k * S::W)));
+                        v[k] = P::lanes(s, v[k], s.load(self.x.add(i + k * S::W)));
                         k += 1;
                     }
                     i += LANES;
@@ -160,7 +185,7 @@ impl BlockF32 {
             }
             let mut lane = 0;
             while i < self.n {
-                partial[lane] = one(partial[lane], *self.x.add(i));
+                partial[lane] = P::one(partial[lane], *self.x.add(i));
                 lane += 1;
                 i += 1;
             }
@@ -168,7 +193,7 @@ impl BlockF32 {
         let mut width = LANES / 2;
         while width > 0 {
             for k in 0..width {
-                partial[k] = one(partial[k], partial[k + width]);
+                partial[k] = P::one(partial[k], partial[k + width]);
             }
             width /= 2;
         }

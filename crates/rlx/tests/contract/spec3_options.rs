@@ -291,8 +291,18 @@ fn spec_3_isa_forces_an_instruction_set() {
 
 #[test]
 fn spec_3_jit_is_used_or_reported() {
-    assert_eq!(compile(dense(), &options().jit(true)).report().fallbacks[0].option, "jit");
+    // Machine code is for one level; at another, asking for it is answered in the report, and the default says nothing.
+    let portable = options().isa(Some(rlx::driver::Isa::Portable));
+    assert_eq!(compile(dense(), &portable.clone().jit(true)).report().fallbacks[0].option, "jit");
+    assert!(compile(dense(), &portable).report().fallbacks.is_empty());
     assert!(compile(dense(), &options().jit(false)).report().fallbacks.is_empty());
+    if cfg!(all(target_arch = "x86_64", unix)) && rlx::driver::Isa::available().contains(&rlx::driver::Isa::Avx2) {
+        let avx2 = options().isa(Some(rlx::driver::Isa::Avx2));
+        assert!(compile(dense(), &avx2.clone().jit(true)).report().fallbacks.is_empty());
+        let x = numbers(2, &[5, 4]);
+        let run = |on| compile(dense(), &avx2.clone().jit(on)).run_tensors(&[("x", &x)]).unwrap();
+        assert_eq!(run(true), run(false));
+    }
 }
 
 #[test]

@@ -28,6 +28,7 @@ pub fn check(g: &RandomGraph) -> Result<(), String> {
         return Err("two threads: the bits differ from those of one thread".into());
     }
     check("unoptimised", run(&g.module, g, &base().unoptimised()))?;
+    check("no machine code", run(&g.module, g, &base().jit(false)))?;
     check("portable", run(&g.module, g, &base().isa(Some(rlx::driver::Isa::Portable))))?;
 
     let params = g.inputs_as_params().map_err(|e| format!("inputs as parameters: {e}"))?;

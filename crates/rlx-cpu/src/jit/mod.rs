@@ -1,0 +1,115 @@
+//! Machine code for scalar programs: AVX2 on x86-64.
+//!
+//! A program in f32 (with booleans in between) becomes one function that runs over whole rows: a loop for each pass, with
+//! all values in registers, where the tile machine makes a loop of each instruction. The function is written by running
+//! the tile machine's own vector functions at a level that records them ([`tape`]): results are the same, bit for bit,
+//! but for which NaN a NaN is.
+//!
+//! Code is made when a kernel is first bound and depends on its program and on which reads are uniform, not on sizes; it
+//! stays with the program. Where there is none (another dtype, a function without a vector form, another instruction
+//! set, no pages to be had) the tile machine runs.
+//!
+//! - [`nest`]: the program as passes over a row; [`regs`], [`emit`], [`asm`]: from there to bytes.
+//! - [`run`]: gives the function its memory.
+
+#[cfg(target_arch = "x86_64")]
+mod asm;
+#[cfg(target_arch = "x86_64")]
+mod emit;
+pub(crate) mod nest;
+#[cfg(target_arch = "x86_64")]
+mod regs;
+pub(crate) mod run;
+mod tape;
+#[cfg(test)]
+#[cfg(all(target_arch = "x86_64", unix))]
+mod tests;
+
+use crate::simd::Isa;
+use crate::tile::code::Code;
+use nest::{Nest, Port};
+use rlx_driver::{AlignedBuffer, CodePages};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// True if kernels at this level can be machine code.
+pub fn supported(isa: Isa) -> bool {
+    cfg!(all(target_arch = "x86_64", unix)) && crate::simd::effective(isa) == Isa::Avx2
+}
+
+/// A program's function.
+#[derive(Debug)]
+pub struct Compiled {
+    pages: CodePages,
+    pool: AlignedBuffer,
+    /// What each port of the argument block is.
+    pub ports: Vec<Port>,
+}
+
+impl Compiled {
+    #[cfg(target_arch = "x86_64")]
+    fn new(code: &Code, uniform: &[bool], along: &[bool], past_caches: bool) -> Option<Compiled> {
+        let nest = Nest::new(code, uniform, along)?;
+        let emitted = emit::emit(&nest, past_caches)?;
+        let pool = AlignedBuffer::copy_of(bytemuck::cast_slice(&emitted.pool)).ok()?;
+        Some(Compiled { pages: CodePages::new(&emitted.code)?, pool, ports: nest.ports })
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn new(_: &Code, _: &[bool], _: &[bool], _: bool) -> Option<Compiled> {
+        None
+    }
+
+    /// Runs the function on an argument block: elements a row, rows (at least one), the pool, then address and step in
+    /// bytes of each port.
+    /// # Safety
+    /// Each port's memory is valid for the elements and rows that it says; the machine has AVX2 and FMA.
+    unsafe fn call(&self, args: &mut [u64]) {
+        debug_assert!(args.len() == 3 + 2 * self.ports.len());
+        #[cfg(target_arch = "x86_64")]
+        {
+            // SAFETY: the pages hold the code of a function of this type.
+            let f: unsafe extern "sysv64" fn(*mut u64) =
+                unsafe { std::mem::transmute::<*const u8, unsafe extern "sysv64" fn(*mut u64)>(self.pages.start()) };
+            if let Some(pool) = args.get_mut(2) {
+                *pool = self.pool.as_ptr() as u64;
+            }
+            // SAFETY: the caller's promise.
+            unsafe { f(args.as_mut_ptr()) }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (args, &self.pool);
+    }
+}
+
+/// Which values are uniform, whether results go past the caches, and the function for that, if there is one.
+type Variant = (Box<[bool]>, bool, Option<Arc<Compiled>>);
+
+/// A program's functions, made as they are asked for.
+#[derive(Debug, Default)]
+pub struct Cache(Mutex<Vec<Variant>>);
+
+/// Functions of one program; sizes that call for more run on the tile machine.
+const VARIANTS: usize = 8;
+
+impl Cache {
+    /// The function of a program whose values are uniform as said; `along[i]` says whether result `i` varies along the row.
+    /// With `past_caches` results are written around the caches, to memory aligned to 32 bytes.
+    pub fn get(&self, code: &Code, uniform: &[bool], along: &[bool], past_caches: bool) -> Option<Arc<Compiled>> {
+        let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((.., found)) = list.iter().find(|v| *v.0 == *uniform && v.1 == past_caches) {
+            return found.clone();
+        }
+        if list.len() >= VARIANTS {
+            return None;
+        }
+        let made = Compiled::new(code, uniform, along, past_caches).map(Arc::new);
+        list.push((uniform.into(), past_caches, made.clone()));
+        made
+    }
+
+    /// Number of functions made so far.
+    pub fn functions(&self) -> usize {
+        let list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        list.iter().filter(|v| v.2.is_some()).count()
+    }
+}

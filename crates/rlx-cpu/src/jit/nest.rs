@@ -1,0 +1,294 @@
+//! From a compiled scalar program to a nest of loops: passes over a row's elements with what is uniform between them.
+
+use super::tape::{One, Op, PARTS, Recorder, Tape, Two, V, record};
+use crate::simd::{Simd, unary_lanes};
+use crate::tile::code::{Code, Step, What};
+use crate::tile::{Round, f32 as lanes};
+use rlx_ir::DType;
+use rlx_ir::ops::Elementwise;
+use rlx_ir::ops::elementwise::{Binary, Compare, Unary};
+use rlx_ir::ops::reduction::ReduceKind;
+
+/// What memory a loop reads or writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Port {
+    /// The value of a step: one element for each element, or one for all where the step is uniform.
+    Source(u32),
+    /// A result that varies along the row (in a map: any).
+    Result(u32),
+    /// A result of one element a row.
+    RowResult(u32),
+    /// Room for a row of f32, from one pass to a later one.
+    Kept,
+}
+
+/// A reduction of a pass.
+#[derive(Debug)]
+pub struct Reduce {
+    pub neutral: u32,
+    /// The next partial result, in whole turns and in the last ones.
+    pub next: [V; 2],
+}
+
+/// A loop over the elements of a row.
+#[derive(Debug, Default)]
+pub struct Pass {
+    /// Reductions, by number.
+    pub reduces: Vec<u16>,
+    /// What it writes where.
+    pub writes: Vec<(u16, V)>,
+    /// Values that an earlier pass has kept, with their ports.
+    pub reads: Vec<(u16, V)>,
+}
+
+/// A program as loops.
+#[derive(Debug)]
+pub struct Nest {
+    pub tape: Tape,
+    pub uniform: Vec<bool>,
+    pub stage: Vec<u8>,
+    pub ports: Vec<Port>,
+    pub reduces: Vec<Reduce>,
+    /// Pass number `s` comes after what is uniform of stage `s`.
+    pub passes: Vec<Pass>,
+    pub row_results: Vec<(u16, V)>,
+}
+
+/// Operations that it takes to make a value again, from which on it is kept in memory instead.
+const KEEP: u32 = 4;
+
+impl Nest {
+    /// The nest of a program whose steps are uniform or not as said; `along[i]` says whether result `i` varies along the row.
+    /// `None` where an instruction has no vector form here.
+    pub fn new(code: &Code, uniform: &[bool], along: &[bool]) -> Option<Nest> {
+        let (built, tape) = record(|s| build(s, code, uniform, along));
+        let mut n = built.filter(|_| !tape.failed)?;
+        n.tape = tape;
+        n.classify();
+        let (mut outs, rows): (Vec<_>, Vec<_>) =
+            n.row_results.drain(..).partition(|&(p, _)| matches!(n.ports.get(p as usize), Some(Port::Result(_))));
+        n.row_results = rows;
+        if n.row_results.iter().any(|r| !n.uniform[r.1.0 as usize]) {
+            return None;
+        }
+        let last = n.stage.iter().copied().max().unwrap_or(0);
+        n.passes = (0..=last).map(|_| Pass::default()).collect();
+        for (r, reduce) in n.reduces.iter().enumerate() {
+            // A reduction's parts are of the stage after its pass.
+            let stage = n.stage_of_reduce(reduce);
+            n.passes.get_mut(stage as usize)?.reduces.push(r as u16);
+        }
+        for (port, v) in outs.drain(..) {
+            let stage = n.stage[v.0 as usize];
+            n.passes.get_mut(stage as usize)?.writes.push((port, v));
+        }
+        n.keep();
+        n.ports.iter().try_fold(0u16, |a, _| a.checked_add(1))?;
+        Some(n)
+    }
+
+    fn stage_of_reduce(&self, r: &Reduce) -> u8 {
+        self.stage.get(r.next[0].0 as usize).copied().unwrap_or(0)
+    }
+
+    /// What is uniform, and how many passes each value waits for.
+    fn classify(&mut self) {
+        for op in &self.tape.ops {
+            let own = match *op {
+                Op::Const(_) | Op::Uniform(_) => (true, 0),
+                // All of a reduction's values come before its parts on the tape.
+                Op::Part(r, _) => {
+                    (true, 1 + self.reduces.get(r as usize).map_or(0, |r| self.stage[r.next[0].0 as usize]))
+                }
+                _ if op.is_source() => (false, 0),
+                _ => op
+                    .args()
+                    .fold((true, 0), |(u, s), a| (u && self.uniform[a.0 as usize], s.max(self.stage[a.0 as usize]))),
+            };
+            self.uniform.push(own.0);
+            self.stage.push(own.1);
+        }
+    }
+
+    /// The element values that a pass computes, in order: what `roots` need, down to what is uniform, lies in memory or is kept.
+    pub fn needed(&self, roots: &[V], kept: &[(u16, V)]) -> Vec<V> {
+        let n = self.tape.ops.len();
+        let mut need = vec![false; n];
+        roots.iter().for_each(|v| need[v.0 as usize] = true);
+        for i in (0..n).rev() {
+            let v = V(i as u32);
+            let op = self.tape.op(v);
+            need[i] &= !self.uniform[i] && !op.is_source() && !kept.iter().any(|k| k.1 == v);
+            if need[i] {
+                op.args().for_each(|a| need[a.0 as usize] = true);
+            }
+        }
+        (0..n).filter(|&i| need[i]).map(|i| V(i as u32)).collect()
+    }
+
+    /// Values that a loop over this pass must come to.
+    pub fn roots(&self, pass: &Pass, tail: bool) -> Vec<V> {
+        let reduces = pass.reduces.iter().filter_map(|&r| self.reduces.get(r as usize));
+        reduces.map(|r| r.next[usize::from(tail)]).chain(pass.writes.iter().map(|w| w.1)).collect()
+    }
+
+    /// Keeps what one pass computes at some cost and a later one needs.
+    fn keep(&mut self) {
+        let mut first: Vec<Option<usize>> = vec![None; self.tape.ops.len()];
+        for p in 0..self.passes.len() {
+            let mut wanted = self.roots(&self.passes[p], false);
+            // From the results down, so that the latest value of a chain is the one that is kept.
+            let list = self.needed(&wanted, &[]);
+            for &v in list.iter().rev() {
+                let Some(before) = first[v.0 as usize].filter(|&b| b < p) else { continue };
+                let still = self.needed(&wanted, &self.passes[p].reads);
+                if !still.contains(&v) || self.cost(v) <= KEEP {
+                    continue;
+                }
+                let port = match self.passes[before]
+                    .writes
+                    .iter()
+                    .find(|w| w.1 == v && self.ports[w.0 as usize] == Port::Kept)
+                {
+                    Some(w) => w.0,
+                    None => {
+                        self.ports.push(Port::Kept);
+                        let port = self.ports.len() as u16 - 1;
+                        self.passes[before].writes.push((port, v));
+                        port
+                    }
+                };
+                self.passes[p].reads.push((port, v));
+            }
+            wanted.extend(self.passes[p].writes.iter().map(|w| w.1));
+            for v in self.needed(&wanted, &self.passes[p].reads) {
+                first[v.0 as usize].get_or_insert(p);
+            }
+        }
+    }
+
+    fn cost(&self, v: V) -> u32 {
+        let of = |v: &V| match self.tape.op(*v) {
+            Op::Two(Two::Div, ..) | Op::One(One::Sqrt, _) => 4,
+            _ => 1,
+        };
+        self.needed(&[v], &[]).iter().map(of).sum()
+    }
+}
+
+fn build(s: Recorder, code: &Code, uniform: &[bool], along: &[bool]) -> Option<Nest> {
+    let mut n = Nest {
+        tape: Tape::default(),
+        uniform: Vec::new(),
+        stage: Vec::new(),
+        ports: Vec::new(),
+        reduces: Vec::new(),
+        passes: Vec::new(),
+        row_results: Vec::new(),
+    };
+    let mut values: Vec<V> = vec![V(0); code.steps.len()];
+    for (i, step) in code.steps.iter().enumerate().filter(|(_, s)| s.live) {
+        if !matches!(step.dtype, DType::F32 | DType::Bool) || step.round != Round::None {
+            return None;
+        }
+        let arg = |k: usize| step.args.get(k).and_then(|&a| values.get(a as usize)).copied();
+        let bool = step.dtype == DType::Bool;
+        let v = match step.what {
+            What::Const(bits) if bool => s.splat_i(-i32::from(bits[0] != 0)),
+            What::Const(bits) => s.splat_i(bits[0] as i32),
+            What::Read(_) | What::Index(_) | What::Size(_) => {
+                n.ports.push(Port::Source(i as u32));
+                let port = n.ports.len() as u16 - 1;
+                match (uniform[i], bool) {
+                    (true, _) => s.push(Op::Uniform(port)),
+                    (false, true) => s.push(Op::Mask(port)),
+                    (false, false) => s.push(Op::Stream(port)),
+                }
+            }
+            What::Acc => return None,
+            What::Reduce(_) if bool => return None,
+            What::Reduce(kind) => reduce(s, &mut n, kind, arg(0)?)?,
+            What::Run(_) => apply(s, code, step, [arg(0), arg(1), arg(2)])?,
+        };
+        values[i] = v;
+    }
+    for (i, &r) in code.results.iter().enumerate() {
+        let step = code.steps.get(r as usize)?;
+        if step.dtype != DType::F32 {
+            return None;
+        }
+        n.ports.push(if *along.get(i)? { Port::Result(i as u32) } else { Port::RowResult(i as u32) });
+        n.row_results.push((n.ports.len() as u16 - 1, values[r as usize]));
+    }
+    Some(n)
+}
+
+/// A reduction in the tile machine's order: interleaved partial results, then a tree.
+fn reduce(s: Recorder, n: &mut Nest, kind: ReduceKind, x: V) -> Option<V> {
+    let number = n.reduces.len() as u16;
+    let neutral = match kind {
+        ReduceKind::Sum => 0.0f32,
+        ReduceKind::Prod => 1.0,
+        ReduceKind::Min => f32::INFINITY,
+        ReduceKind::Max => f32::NEG_INFINITY,
+        ReduceKind::Any | ReduceKind::All => return None,
+    };
+    let combine = |a: V, b: V| match kind {
+        ReduceKind::Sum => s.add(a, b),
+        ReduceKind::Prod => s.mul(a, b),
+        ReduceKind::Min => s.min(a, b),
+        _ => s.max(a, b),
+    };
+    let before = s.push(Op::Partial(number));
+    let whole = combine(before, x);
+    let tail = s.push(Op::Tail);
+    let part = s.select(tail, x, s.splat(neutral));
+    let next = [whole, combine(before, part)];
+    n.reduces.push(Reduce { neutral: neutral.to_bits(), next });
+    let parts: [V; PARTS as usize] = std::array::from_fn(|k| s.push(Op::Part(number, k as u8)));
+    let mut v = combine(combine(parts[0], parts[2]), combine(parts[1], parts[3]));
+    for exchange in [One::SwapHalves, One::Shuffle(0x4e), One::Shuffle(0xb1)] {
+        v = combine(v, s.one(exchange, v));
+    }
+    Some(v)
+}
+
+fn apply(s: Recorder, code: &Code, step: &Step, args: [Option<V>; 3]) -> Option<V> {
+    let of = |k: usize| step.args.get(k).and_then(|&a| code.steps.get(a as usize)).map(|s| s.dtype);
+    let (a, operand) = (args[0]?, of(0)?);
+    let bool = operand == DType::Bool;
+    Some(match step.op? {
+        Elementwise::Unary(Unary::Not) if bool => s.not_m(a),
+        Elementwise::Unary(f) if !bool => match f {
+            Unary::IsNan => s.is_nan(a),
+            Unary::IsInf => s.eq(s.abs(a), s.splat(f32::INFINITY)),
+            Unary::IsFinite => s.lt(s.abs(a), s.splat(f32::INFINITY)),
+            f => unary_lanes(lanes::unary(f)?, s, a),
+        },
+        Elementwise::Binary(f) if bool => match f {
+            Binary::And => s.and_m(a, args[1]?),
+            Binary::Or => s.or_m(a, args[1]?),
+            Binary::Xor => s.xor_i(a, args[1]?),
+            _ => return None,
+        },
+        Elementwise::Binary(f) => lanes::binary_lanes(f, s, a, args[1]?)?,
+        Elementwise::Compare(f) if !bool => {
+            let b = args[1]?;
+            match f {
+                Compare::Eq => s.eq(a, b),
+                Compare::Ne => s.two(Two::Compare(4), a, b),
+                Compare::Lt => s.lt(a, b),
+                Compare::Le => s.le(a, b),
+                Compare::Gt => s.lt(b, a),
+                Compare::Ge => s.le(b, a),
+            }
+        }
+        Elementwise::Clamp if !bool => lanes::clamp_lanes(s, a, args[1]?, args[2]?),
+        Elementwise::Select => s.select(a, args[1]?, args[2]?),
+        Elementwise::Convert { to: DType::Bool, .. } if operand == DType::F32 => {
+            s.two(Two::Compare(4), a, s.splat(0.0))
+        }
+        Elementwise::Convert { to: DType::F32, .. } if bool => s.and_i(a, s.splat(1.0)),
+        _ => return None,
+    })
+}
