@@ -12,4 +12,10 @@ step cargo xtask tidy
 step cargo xtask docs --check
 step cargo test --workspace
 step cargo test --manifest-path examples/backend/Cargo.toml --target-dir target
+# NEON is compiled everywhere; running it needs a machine or an emulator.
+if rustup target add aarch64-unknown-linux-gnu; then
+    step cargo check -p rlx-cpu --target aarch64-unknown-linux-gnu
+else
+    printf '\n== skipped: the standard library for aarch64 could not be installed\n'
+fi
 step cargo run --release --manifest-path fuzz/Cargo.toml --bin smoke -- 60

@@ -107,7 +107,9 @@ fn fault_05_dynamic_graphs_are_split_and_malformed_ones_refused_when_compiled() 
 /// typos in the environment.)
 #[test]
 fn fault_06_no_option_does_nothing_silently() {
-    let o = CompileOptions::new().precision(Precision::BF16).jit(true).matmul_precision(rlx::MatmulPrecision::Medium);
+    // Machine code is not made for the portable level.
+    let o = CompileOptions::new().isa(Some(rlx::driver::Isa::Portable)).precision(Precision::BF16).jit(true);
+    let o = o.matmul_precision(rlx::MatmulPrecision::Medium);
     let p = session().compile_with(dense(), &o).unwrap();
     let told: Vec<&str> = p.report().fallbacks.iter().map(|f| f.option).collect();
     assert_eq!(told, ["precision", "matmul_precision", "jit"]);
