@@ -13,7 +13,7 @@ use crate::program::Program;
 use crate::space::position;
 use crate::tile::io;
 use rlx_compile::RunError;
-use rlx_compile::lir::{Kernel, View};
+use rlx_compile::lir::{Kernel, Port, View};
 use rlx_driver::AlignedBuffer;
 use rlx_ir::{DType, Symbol};
 use smallvec::SmallVec;
@@ -297,15 +297,25 @@ fn call_into(
 ) -> Result<(), RunError> {
     let bound = enter(program, frame, weights, inputs, outer, env, failed)?;
     for (i, (port, view)) in program.lir.outputs.iter().zip(views).enumerate() {
-        let b = port.buffer.index();
-        let dims = bound.shape(program, b).ok_or_else(|| failed(format!("output `{}` has no size", port.name)))?;
-        let dtype = program.lir.buffers[b].dtype;
+        let (b, dtype, dims) = output_of(program, &bound, port, failed)?;
         check_result(i, dtype, &dims, view, failed)?;
         // SAFETY: views were checked at bind; the buffer has memory of as many elements after the run, in the nested frame or where
         // an input lies, which no result overlaps.
         unsafe { copy_in(view, bufs, frame.ptrs[b].get()) };
     }
     Ok(())
+}
+
+/// The buffer, dtype and sizes of an output of a nested program that has run.
+fn output_of(
+    program: &Program,
+    bound: &BoundSegment,
+    port: &Port,
+    failed: Failed<'_>,
+) -> Result<(usize, DType, Sizes), RunError> {
+    let b = port.buffer.index();
+    let dims = bound.shape(program, b).ok_or_else(|| failed(format!("output `{}` has no size", port.name)))?;
+    Ok((b, program.lir.buffers[b].dtype, dims))
 }
 
 /// Errors unless a result is what its view was declared as.
@@ -330,9 +340,8 @@ fn call(
     let bound = enter(program, frame, weights, inputs, outer, env, failed)?;
     let mut values = Vec::with_capacity(program.lir.outputs.len());
     for port in &program.lir.outputs {
-        let b = port.buffer.index();
-        let dims = bound.shape(program, b).ok_or_else(|| failed(format!("output `{}` has no size", port.name)))?;
-        let mut v = Value::new(program.lir.buffers[b].dtype, dims)?;
+        let (b, dtype, dims) = output_of(program, &bound, port, failed)?;
+        let mut v = Value::new(dtype, dims)?;
         let bytes = v.memory.as_slice().len();
         // SAFETY: the buffer has memory of this size after the run; the value's is its own.
         unsafe { std::ptr::copy_nonoverlapping(frame.ptrs[b].get(), v.as_mut_ptr(), bytes) };

@@ -13,7 +13,7 @@ use rlx_compile::target::{
 };
 use rlx_driver::Device;
 use rlx_ir::dim::{Equation, solve, unsolved};
-use rlx_ir::{Dim, DimBinding, Graph, IrError, Module, Symbol, Tensor, ValueId};
+use rlx_ir::{Dim, DimBinding, Graph, IrError, Module, Symbol, Tensor};
 
 /// How many misses, and how many bindings that went, are remembered.
 const REMEMBERED: usize = 64;
@@ -55,24 +55,17 @@ pub(crate) struct Specialised {
     cache: Mutex<Cache>,
 }
 
-fn ports(g: &Graph, list: impl Iterator<Item = (Arc<str>, ValueId, bool)>) -> Result<Vec<PortInfo>, IrError> {
-    list.map(|(name, v, has_default)| {
-        let ty = g.tensor_type(v).cloned().ok_or_else(|| IrError::Eval(format!("`{name}` is no tensor")))?;
-        Ok(PortInfo { name, ty, has_default })
-    })
-    .collect()
-}
-
+/// The boundary of a graph, less the parameters that options fix.
 fn signature(g: &Graph, options: &CompileOptions) -> Result<Signature, IrError> {
-    let name = |v: ValueId, i: usize| g.value(v).name.clone().unwrap_or_else(|| format!("input{i}").into());
-    let free = |n: &str| !options.param_bindings.contains_key(n);
-    let params = g.params().iter().filter(|p| free(&p.name));
-    Ok(Signature {
-        inputs: ports(g, g.inputs().iter().enumerate().map(|(i, &v)| (name(v, i), v, false)))?,
-        params: ports(g, params.map(|p| (p.name.clone(), p.value, p.default.is_some())))?,
-        outputs: ports(g, g.outputs().iter().map(|o| (o.name.clone(), o.value, false)))?,
-        states: ports(g, g.states().iter().map(|s| (s.name.clone(), s.value, s.init.is_some())))?,
-    })
+    let params = g.params().iter().map(|p| p.value);
+    let ends = g.outputs().iter().map(|o| o.value).chain(g.states().iter().map(|s| s.value));
+    if let Some(v) = g.inputs().iter().copied().chain(params).chain(ends).find(|&v| g.tensor_type(v).is_none()) {
+        let name = g.value(v).name.clone().unwrap_or_default();
+        return Err(IrError::Eval(format!("`{name}` is no tensor")));
+    }
+    let mut signature = Signature::of_graph(g);
+    signature.params.retain(|p| !options.param_bindings.contains_key(&*p.name));
+    Ok(signature)
 }
 
 impl Specialised {

@@ -25,6 +25,21 @@ pub struct Source<'a> {
 /// Axes beyond this many are not expected.
 const MAX_RANK: usize = 8;
 
+/// One tap of a run of points along the last axis.
+struct Run {
+    /// Position of index 0 of the last axis; `None` where the tap lies outside along another.
+    at: Option<i64>,
+    /// Points before the run, and of it.
+    done: usize,
+    n: usize,
+    tap: usize,
+    /// The run's points whose tap lies inside along the last axis.
+    low: usize,
+    high: usize,
+    /// The first point's input index along the last axis, inside or not.
+    index: i64,
+}
+
 impl Source<'_> {
     /// Copies `n` elements.
     /// # Safety
@@ -101,44 +116,24 @@ impl Source<'_> {
     /// # Safety
     /// As [`Source::rows`].
     pub unsafe fn columns(&self, points: Range<usize>, dst: *mut f32) {
-        let (outer, last) = self.split();
-        let count = points.len();
-        let rank = outer.len() + 1;
-        let taps = self.phase.taps();
-        let mut index = [0usize; MAX_RANK];
-        unravel(points.start, &self.outs(), &mut index[..rank]);
-        let mut done = 0;
-        while done < count {
-            // One run of the last axis.
-            let x = index[rank - 1];
-            let n = (last.outs - x).min(count - done);
-            let mut tap = 0;
-            // SAFETY: the run's places lie in `dst`; positions of taps inside lie in the buffer.
-            unsafe {
-                self.each_outer_tap(outer, &index, |at| {
-                    for t in 0..last.taps {
-                        let (low, high) = last.inside(t);
-                        let (low, high) = (low.clamp(x, x + n) - x, high.clamp(x, x + n) - x);
-                        for c in 0..self.channels {
-                            let to = dst.add((c * taps + tap) * count + done);
-                            let Some(at) = at.filter(|_| low < high) else {
-                                std::ptr::write_bytes(to, 0, n);
-                                continue;
-                            };
-                            let i = last.source + (x + low) as i64 * last.per_out + t as i64 * last.per_tap;
-                            let from = at + c as i64 * self.channel + i * last.stride;
-                            std::ptr::write_bytes(to, 0, low);
-                            self.copy(from, high - low, last.per_out * last.stride, to.add(low));
-                            std::ptr::write_bytes(to.add(high), 0, n - high);
-                        }
-                        tap += 1;
-                    }
-                });
+        let (count, taps) = (points.len(), self.phase.taps());
+        self.each_run_tap(points, |Run { at, done, n, tap, low, high, index }| {
+            let last = self.split().1;
+            for c in 0..self.channels {
+                // SAFETY: the run's places lie in `dst`; positions of taps inside lie in the buffer.
+                unsafe {
+                    let to = dst.add((c * taps + tap) * count + done);
+                    let Some(at) = at.filter(|_| low < high) else {
+                        std::ptr::write_bytes(to, 0, n);
+                        continue;
+                    };
+                    let from = at + c as i64 * self.channel + (index + low as i64 * last.per_out) * last.stride;
+                    std::ptr::write_bytes(to, 0, low);
+                    self.copy(from, high - low, last.per_out * last.stride, to.add(low));
+                    std::ptr::write_bytes(to.add(high), 0, n - high);
+                }
             }
-            done += n;
-            index[rank - 1] += n - 1;
-            self.advance(&mut index, rank);
-        }
+        });
     }
 
     /// Where the channels of each tap of points `points` begin: taps behind each other, point by point. `zeros` stands
@@ -146,31 +141,40 @@ impl Source<'_> {
     /// # Safety
     /// `dst` has room for points × taps.
     pub unsafe fn starts(&self, points: Range<usize>, zeros: *const f32, dst: *mut *const f32) {
-        let (outer, last) = self.split();
+        let (taps, last) = (self.phase.taps(), self.split().1);
         let base = self.base.cast::<f32>();
-        let (count, rank, taps) = (points.len(), outer.len() + 1, self.phase.taps());
         let step = (last.per_out * last.stride) as isize;
+        self.each_run_tap(points, |Run { at, done, n, tap, low, high, index }| {
+            let (low, high) = if at.is_some() { (low, high) } else { (0, 0) };
+            let mut from = base.wrapping_offset((at.unwrap_or(0) + index * last.stride) as isize);
+            let mut to = dst.wrapping_add(done * taps + tap);
+            for i in 0..n {
+                // SAFETY: point and tap lie within `dst`.
+                unsafe { *to = if (low..high).contains(&i) { from } else { zeros } };
+                to = to.wrapping_add(taps);
+                from = from.wrapping_offset(step);
+            }
+        });
+    }
+
+    /// Calls `f` for each tap of each run of `points` along the last axis.
+    #[inline(always)]
+    fn each_run_tap(&self, points: Range<usize>, mut f: impl FnMut(Run)) {
+        let (outer, last) = self.split();
+        let rank = outer.len() + 1;
         let mut index = [0usize; MAX_RANK];
         unravel(points.start, &self.outs(), &mut index[..rank]);
         let mut done = 0;
-        while done < count {
-            // One run of the last axis.
+        while done < points.len() {
             let x = index[rank - 1];
-            let n = (last.outs - x).min(count - done);
+            let n = (last.outs - x).min(points.len() - done);
             let mut tap = 0;
             self.each_outer_tap(outer, &index, |at| {
                 for t in 0..last.taps {
-                    let (low, high) = if at.is_some() { last.inside(t) } else { (0, 0) };
+                    let (low, high) = last.inside(t);
                     let (low, high) = (low.clamp(x, x + n) - x, high.clamp(x, x + n) - x);
-                    let i = last.source + x as i64 * last.per_out + t as i64 * last.per_tap;
-                    let mut from = base.wrapping_offset((at.unwrap_or(0) + i * last.stride) as isize);
-                    let mut to = dst.wrapping_add(done * taps + tap);
-                    for i in 0..n {
-                        // SAFETY: point and tap lie within `dst`.
-                        unsafe { *to = if (low..high).contains(&i) { from } else { zeros } };
-                        to = to.wrapping_add(taps);
-                        from = from.wrapping_offset(step);
-                    }
+                    let index = last.source + x as i64 * last.per_out + t as i64 * last.per_tap;
+                    f(Run { at, done, n, tap, low, high, index });
                     tap += 1;
                 }
             });

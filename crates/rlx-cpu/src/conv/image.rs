@@ -25,9 +25,11 @@ pub struct Image {
 }
 
 impl Image {
-    /// True for phases of one or two axes without dilation along the last.
+    /// True for phases of one or two axes without dilation along the last, whose points leave no gaps there: all of a
+    /// line is then seen, and the copy is no larger than what gathering would write, however far apart points lie.
     pub fn serves(phase: &Phase) -> bool {
-        matches!(phase.axes[..], [x] | [_, x] if x.per_tap == 1 && x.taps > 0)
+        let close = |x: &Along| x.per_tap == 1 && (1..=x.taps as i64).contains(&x.per_out);
+        matches!(&phase.axes[..], [x] | [_, x] if close(x))
     }
 
     /// What `points` see: parts of one line, or whole lines.

@@ -1,7 +1,8 @@
 //! Convolutions and their transposes, grouped, of any number of spatial axes.
 //!
-//! Floats of up to 32 bits become products of gathered pixels and packed weights ([`product`]): a transpose is cut into
-//! one plain convolution for each phase of its strides ([`phase`]). One channel a group has loops of its own
+//! Floats of up to 32 bits become products of what points see and packed weights ([`product`]), read where it lies, from a
+//! copy with zeros around ([`image`]) or gathered ([`gather`]): a transpose is cut into one plain convolution for each phase of
+//! its strides ([`phase`]). One channel a group has loops of its own
 //! ([`depthwise`]). Other dtypes go element by element ([`generic`]).
 
 mod depthwise;

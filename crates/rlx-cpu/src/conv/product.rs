@@ -91,8 +91,10 @@ pub fn plan(p: &ConvPlan) -> Product {
                 None => Reading::Rows,
             };
             let most = match reading {
-                Reading::Even { .. } | Reading::Segments | Reading::Image => POINTS.1,
-                _ => (GATHERED / k).clamp(POINTS.0, POINTS.1),
+                Reading::Even { .. } | Reading::Image => POINTS.1,
+                // A pointer for each tap.
+                Reading::Segments => (GATHERED / phase.taps().max(1)).clamp(POINTS.0, POINTS.1),
+                Reading::Rows | Reading::Columns => (GATHERED / k).clamp(POINTS.0, POINTS.1),
             };
             // One of several phases goes along the last axis: its points lie evenly apart in the output.
             let line = if single { points } else { phase.axes.last().map_or(1, |a| a.outs).max(1) };
@@ -222,17 +224,18 @@ pub unsafe fn run(c: &Product, p: &ConvPlan, code: &Code, run: &RunCx<'_>) {
         }
         // Pointers to segments and a segment of zeros, or what is gathered.
         const POINTER: usize = size_of::<*const f32>() / size_of::<f32>();
-        let pointers = points.len() * phase.taps();
-        let image = Image::of(phase, in_group, points.clone());
+        let mut pointers = 0;
+        let image = matches!(blocks.reading, Reading::Image).then(|| Image::of(phase, in_group, points.clone()));
         let own = match blocks.reading {
             Reading::Even { .. } => 0,
-            Reading::Segments => {
-                args.a = AOperand::Segments { starts: &[], width: in_group };
-                (pointers * POINTER + in_group).next_multiple_of(16)
-            }
-            Reading::Image => {
-                args.a = AOperand::Segments { starts: &[], width: image.width };
-                (points.len() * image.lines * POINTER + image.len()).next_multiple_of(16)
+            Reading::Segments | Reading::Image => {
+                let (starts, copy, width) = match &image {
+                    Some(image) => (points.len() * image.lines, image.len(), image.width),
+                    None => (points.len() * phase.taps(), in_group, in_group),
+                };
+                pointers = starts;
+                args.a = AOperand::Segments { starts: &[], width };
+                (starts * POINTER + copy).next_multiple_of(16)
             }
             Reading::Rows | Reading::Columns => (points.len() * k).next_multiple_of(16),
         };
@@ -258,22 +261,19 @@ pub unsafe fn run(c: &Product, p: &ConvPlan, code: &Code, run: &RunCx<'_>) {
                         let (row, col) = (step as isize, p.input.strides[1] as isize);
                         args.a = Strided { data, row, col }.into();
                     }
-                    Reading::Segments => {
-                        let (starts, zeros) = own.split_at_mut(pointers * POINTER);
-                        zeros.fill(0.0);
-                        let starts = starts.as_mut_ptr().cast::<*const f32>();
-                        source.starts(points.clone(), zeros.as_ptr(), starts);
-                        let starts = std::slice::from_raw_parts(starts, pointers);
-                        args.a = AOperand::Segments { starts, width: in_group };
-                    }
-                    Reading::Image => {
-                        let pointers = points.len() * image.lines;
+                    Reading::Segments | Reading::Image => {
                         let (starts, copy) = own.split_at_mut(pointers * POINTER);
                         let starts = starts.as_mut_ptr().cast::<*const f32>();
-                        image.fill(&source, copy.as_mut_ptr());
-                        image.starts(phase, points.clone(), copy.as_ptr(), starts);
+                        if let Some(image) = &image {
+                            image.fill(&source, copy.as_mut_ptr());
+                            image.starts(phase, points.clone(), copy.as_ptr(), starts);
+                        } else {
+                            copy.fill(0.0);
+                            source.starts(points.clone(), copy.as_ptr(), starts);
+                        }
+                        let width = image.as_ref().map_or(in_group, |i| i.width);
                         let starts = std::slice::from_raw_parts(starts, pointers);
-                        args.a = AOperand::Segments { starts, width: image.width };
+                        args.a = AOperand::Segments { starts, width };
                     }
                     Reading::Rows => {
                         source.rows(points.clone(), own.as_mut_ptr());

@@ -252,6 +252,27 @@ fn other_ranks() {
 }
 
 #[test]
+fn few_channels_along_long_lines() {
+    // Lines are cut into parts.
+    check(&Case { batch: 1, strides: vec![2], pads: vec![[2, 3]], ..Case::new([3, 10], &[3500], &[5]) });
+    check(&Case { batch: 1, last: [false; 2], pads: vec![[1, 1]; 2], ..Case::new([2, 9], &[3, 1700], &[3, 3]) });
+    // Several whole lines a block.
+    check(&Case { batch: 1, strides: vec![2, 2], pads: vec![[3, 3]; 2], ..Case::new([3, 9], &[41, 60], &[7, 7]) });
+}
+
+/// What lies between points far apart is not copied, nor is padding that no point sees.
+#[test]
+fn strides_and_padding_far_beyond_the_input() {
+    let far = 1 << 30;
+    for channels in [3, 9] {
+        let (strides, pads) = (vec![far, far], vec![[far, far]; 2]);
+        let case = Case { batch: 1, strides, pads, ..Case::new([channels, 4], &[4, 5], &[2, 3]) };
+        check(&case);
+        check(&Case { last: [false; 2], ..case });
+    }
+}
+
+#[test]
 fn groups() {
     check_all(Case { groups: 3, pads: vec![[1, 1]; 2], ..Case::new([6, 9], &[5, 6], &[3, 3]) });
     check_all(Case { groups: 2, ..Case::new([4, 40], &[5, 6], &[1, 1]) });
@@ -269,6 +290,9 @@ fn depthwise() {
     check_all(Case { groups: 9, pads: vec![[3, 3]], ..Case::new([9, 9], &[31], &[4]) });
     check_all(Case { groups: 4, pads: vec![[5, 5]], ..Case::new([4, 4], &[2], &[3]) });
     check_all(Case { groups: 3, pads: vec![[1, 1]; 3], ..Case::new([3, 3], &[3, 4, 12], &[3, 3, 3]) });
+    for strides in [vec![1, 1], vec![2, 2], vec![1, 3]] {
+        check_all(Case { groups: 17, strides, pads: vec![[2, 2]; 2], ..Case::new([17, 17], &[6, 25], &[5, 5]) });
+    }
 }
 
 #[test]

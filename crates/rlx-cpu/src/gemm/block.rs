@@ -11,7 +11,7 @@
 
 use super::epilogue::{Activate, Activation, ApplyMenu, Finish, Lines, OutputBlock};
 use super::microkernel::{self, Column, Left, NARROW_ROWS, Segments, panels_at_once};
-use super::pack::{PackPanels, PackTiles, panel_width};
+use super::pack::{PackPanels, PackTiles, panel_width, row_tiles};
 use super::stream::{SUMS, Stream};
 use super::{AOperand, BOperand, GemmArgs, Strided, k_block};
 use crate::simd::{Isa, Kernel, MAX_TILE_VECTORS, MAX_W, Simd};
@@ -499,10 +499,8 @@ impl Block<'_> {
 #[inline(always)]
 fn tile_runs<S: Simd>(rows: usize, narrow: bool) -> [(usize, usize); 3] {
     let tall = if narrow && S::TILE_ROWS < NARROW_ROWS { rows / NARROW_ROWS } else { 0 };
-    let rest = rows - tall * NARROW_ROWS;
-    let tiles = rest.div_ceil(S::TILE_ROWS);
-    let (small, larger) = (rest / tiles.max(1), rest % tiles.max(1));
-    [(NARROW_ROWS, tall), (small + 1, larger), (small.max(1), tiles - larger)]
+    let [larger, small] = row_tiles(rows - tall * NARROW_ROWS, S::TILE_ROWS);
+    [(NARROW_ROWS, tall), larger, small]
 }
 
 /// The greatest height of any level's register tile.

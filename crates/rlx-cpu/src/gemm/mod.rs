@@ -1,8 +1,9 @@
 //! Matrix multiplication: C = epilogue(A · B), and the pieces a caller needs to run it on threads.
 //!
-//! f32 runs on packed panels in the manner of BLIS: A and B are copied to panels that a register tile reads in order,
-//! the epilogue is applied to each tile of C while it is in the nearest cache. B is packed once for all
-//! ([`pack_b`]) where it is a weight, else on the fly. Other element types have plain blocked loops ([`typed`]).
+//! f32 runs on packed panels in the manner of BLIS: B is copied to panels that a register tile reads in order, once for
+//! all ([`pack_b`]) where it is a weight, else on the fly. Rows of A are read where they lie, in segments too
+//! ([`AOperand`]), or copied to tiles where that pays. Short steps of the epilogue are taken in registers, long ones while a
+//! tile is in the nearest cache. Other element types have plain blocked loops ([`typed`]).
 //!
 //! Invariants:
 //! - **Order of summation.** K is cut into blocks whose size depends on K alone ([`k_block`]). Within a block each

@@ -172,13 +172,12 @@ fn prefetch(p: *const f32) {
     let _ = p;
 }
 
-/// The rows of tile `t` when `rows` are split into tiles of at most `mr` rows as evenly as possible.
+/// `rows` split into tiles of at most `mr` rows as evenly as possible: heights and how many there are of each, in order.
 #[inline(always)]
-pub(super) fn row_tile(rows: usize, mr: usize, t: usize) -> Range<usize> {
-    let tiles = rows.div_ceil(mr);
+pub(super) fn row_tiles(rows: usize, mr: usize) -> [(usize, usize); 2] {
+    let tiles = rows.div_ceil(mr).max(1);
     let (small, larger) = (rows / tiles, rows % tiles);
-    let start = t * small + t.min(larger);
-    start..start + small + usize::from(t < larger)
+    [(small + 1, larger), (small.max(1), if rows == 0 { 0 } else { tiles - larger })]
 }
 
 /// Writes all row tiles of a `rows` by `k` matrix; the tile of rows r.. starts at `r · k`. The maker answers for `src`
@@ -196,11 +195,14 @@ impl Kernel for PackTiles {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let PackTiles { src, rows, k, dst } = self;
-        for t in 0..rows.div_ceil(S::TILE_ROWS) {
-            let tile = row_tile(rows, S::TILE_ROWS, t);
-            let from = Strided { data: src.at(tile.start, 0), row: src.col, col: src.row };
-            // SAFETY: a tile is a panel of the transpose, without padding; it lies within rows · k.
-            unsafe { pack_panel(s, from, k, tile.len(), tile.len(), dst.add(tile.start * k)) };
+        let mut row = 0;
+        for (height, count) in row_tiles(rows, S::TILE_ROWS) {
+            for _ in 0..count {
+                let from = Strided { data: src.at(row, 0), row: src.col, col: src.row };
+                // SAFETY: a tile is a panel of the transpose, without padding; it lies within rows · k.
+                unsafe { pack_panel(s, from, k, height, height, dst.add(row * k)) };
+                row += height;
+            }
         }
     }
 }

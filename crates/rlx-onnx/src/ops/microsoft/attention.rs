@@ -152,18 +152,8 @@ fn projected(cx: &mut NodeCx<'_, '_>) -> Out {
         let (past_k, past_v) = (half(0)?, half(1)?);
         (k, v) = (cx.b().concat(&[past_k, k], 2)?, cx.b().concat(&[past_v, v], 2)?);
     }
-    let (s, t) = (cx.shape(q)?[2].clone(), cx.shape(k)?[2].clone());
-    let mask = cx.opt(3)?.map(|m| mask_of(cx, m, q, &t)).transpose()?;
-    let bias = cx.opt(5)?;
-    let added = sum(cx, mask, bias)?;
-    let allowed = if causal {
-        let offset = cx.b().from_dim(offset)?;
-        Some(reach(cx, (&s, &t), offset, None)?)
-    } else {
-        None
-    };
-    let scale = scale_of(cx, q)?;
-    let out = Heads { q, k, v, added, allowed, softcap: 0.0 }.attend(cx, scale)?;
+    let (mask, bias) = (cx.opt(3)?, cx.opt(5)?);
+    let out = attend_past(cx, [q, k, v], (mask, bias), causal.then_some(offset))?;
     let mut results = vec![out];
     if cx.wants(1) {
         results.push(cx.b().stack(&[k, v], 0)?);
@@ -208,21 +198,32 @@ fn multi_head(cx: &mut NodeCx<'_, '_>) -> Out {
         offset = cx.shape(past_k)?.get(2).cloned().unwrap_or(Dim::ZERO);
         (k, v) = (cx.b().concat(&[past_k, k], 2)?, cx.b().concat(&[past_v, v], 2)?);
     }
-    let (s, t) = (cx.shape(q)?[2].clone(), cx.shape(k)?[2].clone());
-    let mask = cx.opt(4)?.map(|m| mask_of(cx, m, q, &t)).transpose()?;
-    let more = cx.opt(5)?;
-    let added = sum(cx, mask, more)?;
-    let allowed = if causal {
-        let offset = cx.b().from_dim(offset)?;
-        Some(reach(cx, (&s, &t), offset, None)?)
-    } else {
-        None
-    };
-    let scale = scale_of(cx, q)?;
     if cx.wants(3) {
         return Err(Failure::unsupported("scores as a result"));
     }
-    Ok(vec![Heads { q, k, v, added, allowed, softcap: 0.0 }.attend(cx, scale)?, k, v])
+    let (mask, bias) = (cx.opt(4)?, cx.opt(5)?);
+    Ok(vec![attend_past(cx, [q, k, v], (mask, bias), causal.then_some(offset))?, k, v])
+}
+
+/// Attention of queries to keys with those of the past in front. With an offset, causal: the first query stands there.
+fn attend_past(
+    cx: &mut NodeCx<'_, '_>,
+    [q, k, v]: [ValueId; 3],
+    (mask, bias): (Option<ValueId>, Option<ValueId>),
+    causal: Option<Dim>,
+) -> Result<ValueId, Failure> {
+    let (s, t) = (cx.shape(q)?[2].clone(), cx.shape(k)?[2].clone());
+    let mask = mask.map(|m| mask_of(cx, m, q, &t)).transpose()?;
+    let added = sum(cx, mask, bias)?;
+    let allowed = match causal {
+        Some(offset) => {
+            let offset = cx.b().from_dim(offset)?;
+            Some(reach(cx, (&s, &t), offset, None)?)
+        }
+        None => None,
+    };
+    let scale = scale_of(cx, q)?;
+    Heads { q, k, v, added, allowed, softcap: 0.0 }.attend(cx, scale)
 }
 
 /// Rotates `[b, h, s, d]` by rows of tables at positions that broadcast to `[b, s]`.
