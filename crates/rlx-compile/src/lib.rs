@@ -21,7 +21,13 @@ pub use engine::{Call, Done, Engine, EngineExecutable};
 pub use error::{CompileError, InputProblem, LowerError, RunError};
 pub use options::{CompileOptions, EnvError, Fusion, MatmulPrecision, Precision, PrecisionPolicy, ScaledQuant};
 pub use pass::{Pass, PassCx, Phase};
-pub use pipeline::{Compiled, compile_lir, compile_module, pass_names, run_pass, run_passes};
+pub use pipeline::{Compiled, compile_lir, compile_module, load_lir, pass_names, run_pass, run_passes};
 pub use remark::{Remark, RemarkKind, Remarks};
 pub use report::{CompileReport, Fallback, FusionReport, KernelReport, PassReport};
 pub use target::{Backend, Claims, ExecutableGraph, TargetModule};
+
+/// The version of programs of kernels: crates' version and sources, since what a kernel means is told by these alone. A file that holds
+/// such a program is taken by the same version only.
+pub fn version() -> String {
+    format!("{}+{}.{}", env!("CARGO_PKG_VERSION"), rlx_ir::SOURCES, env!("RLX_SOURCES"))
+}

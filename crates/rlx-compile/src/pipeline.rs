@@ -182,6 +182,20 @@ pub fn compile_lir(lir: &LirModule, claims: &Claims, options: &CompileOptions) -
     Ok(Compiled { target: TargetModule::Lir(lir.clone()), report })
 }
 
+/// As [`compile_lir`], of a program from a file: its structure is checked, but no sizes are tried, which takes longer than loading.
+pub fn load_lir(lir: LirModule, claims: &Claims, options: &CompileOptions) -> Result<Compiled, CompileError> {
+    options.check()?;
+    if claims.stage != InputStage::Lir {
+        return Err(CompileError::Backend(format!("the target `{}` takes graphs, not kernels", claims.target)));
+    }
+    for (name, program) in lir.prepare.iter().map(|p| ("prepare", p)).chain([("main", &lir.main)]) {
+        lower::check::sound(program).map_err(|f| CompileError::Lir(format!("{name}: {}", f.join("\n  "))))?;
+    }
+    let mut report = CompileReport { target: claims.target.clone(), ..CompileReport::default() };
+    report.place(&lir.main);
+    Ok(Compiled { target: TargetModule::Lir(lir), report })
+}
+
 fn check_lir(lir: &LirModule) -> Result<(), CompileError> {
     for (name, program) in lir.prepare.iter().map(|p| ("prepare", p)).chain([("main", &lir.main)]) {
         lower::check::check(program).map_err(|faults| CompileError::Lir(format!("{name}: {}", faults.join("\n  "))))?;

@@ -3,7 +3,7 @@
 use crate::executable::CpuExecutable;
 use crate::library;
 use rlx_compile::report::Fallback;
-use rlx_compile::target::{Claims, ExecutableGraph, InputStage, Peak, common_fallbacks};
+use rlx_compile::target::{Claims, ExecutableGraph, InputStage, Made, Peak, common_fallbacks};
 use rlx_compile::{Backend, CompileError, CompileOptions, TargetModule};
 use rlx_driver::{Device, Isa, ThreadPool};
 use rlx_ir::ops::Contraction;
@@ -50,6 +50,26 @@ impl Backend for CpuBackend {
     ) -> Result<Box<dyn ExecutableGraph>, CompileError> {
         match input {
             TargetModule::Lir(module) => Ok(Box::new(CpuExecutable::new(module, options)?)),
+            TargetModule::Mir { .. } => Err(CompileError::Backend("the CPU takes LIR, not graphs".into())),
+        }
+    }
+
+    fn layouts(&self, _device: Device, options: &CompileOptions) -> String {
+        crate::contract::layout(crate::simd::effective(options.isa.unwrap_or_else(Isa::best)))
+    }
+
+    fn restore(
+        &self,
+        input: TargetModule,
+        made: Vec<Made>,
+        _device: Device,
+        options: &CompileOptions,
+    ) -> Result<(Box<dyn ExecutableGraph>, Vec<String>), CompileError> {
+        match input {
+            TargetModule::Lir(module) => {
+                let (executable, again) = CpuExecutable::restore(module, made, options)?;
+                Ok((Box::new(executable), again))
+            }
             TargetModule::Mir { .. } => Err(CompileError::Backend("the CPU takes LIR, not graphs".into())),
         }
     }

@@ -7,9 +7,9 @@
 
 use rlx_compile::lir::{Access, BufId, DimId, Lir, View};
 use rlx_driver::{AlignedBuffer, Isa, Region};
-use rlx_ir::DType;
+use rlx_ir::{DType, Tensor};
 use smallvec::SmallVec;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// Sizes of a space.
 pub type Sizes = SmallVec<[usize; 6]>;
@@ -119,28 +119,57 @@ impl<'a> Buffers<'a> {
     }
 }
 
+/// The bytes of a kept form.
+#[derive(Debug)]
+pub enum Kept {
+    /// Made here.
+    Own(Arc<AlignedBuffer>),
+    /// Made before, and read from an artefact. Its bytes may be anything: who reads them as panels checks how many there are.
+    Stored(Tensor),
+}
+
+impl Kept {
+    /// The bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        match self {
+            Kept::Own(m) => m.as_slice(),
+            Kept::Stored(t) => t.bytes(),
+        }
+    }
+
+    /// The first byte.
+    pub fn as_ptr(&self) -> *const u8 {
+        self.as_slice().as_ptr()
+    }
+}
+
 /// A form of a weight that a kernel reads faster, made at its first run and kept while the parameter keeps its value.
 #[derive(Debug, Default)]
-pub struct Weight(OnceLock<AlignedBuffer>);
+pub struct Weight(OnceLock<Kept>);
 
 impl Weight {
     /// The form, made by `make` unless it is there. `None` where `make` had no memory: then use the weight as it is.
-    pub fn get_or_make(&self, make: impl FnOnce() -> Option<AlignedBuffer>) -> Option<&AlignedBuffer> {
+    pub fn get_or_make(&self, make: impl FnOnce() -> Option<AlignedBuffer>) -> Option<&Kept> {
         if let Some(w) = self.0.get() {
             return Some(w);
         }
         let made = make()?;
-        Some(self.0.get_or_init(|| made))
+        Some(self.0.get_or_init(|| Kept::Own(Arc::new(made))))
     }
 
     /// The form, if it was made.
-    pub fn made(&self) -> Option<&AlignedBuffer> {
+    pub fn made(&self) -> Option<&Kept> {
         self.0.get()
+    }
+
+    /// Takes a form that was made before, unless there is one.
+    pub fn set(&self, kept: Kept) {
+        let _ = self.0.set(kept);
     }
 
     /// Bytes held.
     pub fn bytes(&self) -> usize {
-        self.0.get().map_or(0, AlignedBuffer::len)
+        self.0.get().map_or(0, |w| w.as_slice().len())
     }
 }
 

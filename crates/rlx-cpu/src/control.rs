@@ -100,6 +100,30 @@ pub fn plan(kernel: &Kernel, defines: &[Symbol], cx: &BindCx<'_>) -> Result<Cont
     Ok(ControlPlan { kind, results: Results { views, defined } })
 }
 
+impl ControlPlan {
+    /// For each input of the nested program, the view that it is made of. `None` for what the kernel makes itself: the number of the
+    /// iteration and whether to go on.
+    pub fn inputs(&self) -> Vec<Option<BoundView>> {
+        let of = |views: &[BoundView]| views.iter().cloned().map(Some).collect::<Vec<_>>();
+        match &self.kind {
+            Kind::Branch { captures, .. } => of(captures),
+            Kind::Loop { carried, captures, .. } => [vec![None, None], of(carried), of(captures)].concat(),
+            Kind::Scan(s) => {
+                let slice = |(view, axis, _): &(BoundView, usize, bool)| {
+                    let mut slice = view.clone();
+                    if *axis < slice.sizes.len() && *axis < slice.access.strides.len() {
+                        slice.sizes.remove(*axis);
+                        slice.access.strides.remove(*axis);
+                    }
+                    Some(slice)
+                };
+                [of(&s.carried), s.scanned.iter().map(slice).collect(), of(&s.captures)].concat()
+            }
+            Kind::Call { inputs } => of(inputs),
+        }
+    }
+}
+
 /// A tensor that a nested program takes or gives, dense.
 struct Value {
     dtype: DType,

@@ -7,10 +7,11 @@ use crate::frame::{Frame, State, is_output, no_memory, output_bytes};
 use crate::memory::{self, Parts};
 use crate::params::ParamSet;
 use crate::program::{CacheBounds, Program, Target, alignment};
+use crate::store::Stored;
 use rlx_compile::lir::{Lir, LirModule};
 use rlx_compile::target::{
     BindMiss, BorrowedTensor, BorrowedTensors, ExecStats, ExecutableGraph, KernelProfile, MemoryReport, PortInfo,
-    Signature, TensorMut, TensorRef,
+    Signature, Snapshot, TensorMut, TensorRef,
 };
 use rlx_compile::{CompileError, CompileOptions, InputProblem, RunError};
 use rlx_driver::{AlignedBuffer, Isa, Region, ThreadPool};
@@ -21,18 +22,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// What all clones of an executable share.
-struct Shared {
+pub(crate) struct Shared {
     signature: Signature,
-    prepare: Option<Program>,
-    main: Program,
+    pub(crate) prepare: Option<Program>,
+    pub(crate) main: Program,
     /// For each parameter of prepare, its number in the signature.
-    prepare_params: Vec<usize>,
+    pub(crate) prepare_params: Vec<usize>,
     /// For each parameter of main, where it comes from.
-    main_params: Vec<Origin>,
+    pub(crate) main_params: Vec<Origin>,
     threads: usize,
     /// A pool of our own where more threads are asked for than the process has.
     pool: Option<ThreadPool>,
-    align: usize,
+    pub(crate) align: usize,
     poison: bool,
     /// Numbers of all outputs.
     all_outputs: Box<[usize]>,
@@ -43,7 +44,7 @@ struct Shared {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Origin {
+pub(crate) enum Origin {
     /// A parameter of the signature.
     Param(usize),
     /// An output of prepare.
@@ -52,11 +53,13 @@ enum Origin {
 
 /// A compiled module.
 pub struct CpuExecutable {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     /// Parameters of the signature.
-    params: Vec<Option<Tensor>>,
+    pub(crate) params: Vec<Option<Tensor>>,
     /// Outputs of prepare, while they are those of the present parameters.
-    prepared: Mutex<Option<Arc<Vec<Tensor>>>>,
+    pub(crate) prepared: Mutex<Option<Arc<Vec<Tensor>>>>,
+    /// Packed forms from an artefact, until the first set of parameters takes them.
+    pub(crate) stored: Mutex<Option<Arc<Stored>>>,
     /// What main runs with, while it is that of the present parameters.
     set: Mutex<Option<Arc<ParamSet>>>,
     /// The latest set, for what it has packed.
@@ -65,7 +68,7 @@ pub struct CpuExecutable {
     counters: Counters,
 }
 
-fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -137,6 +140,7 @@ impl CpuExecutable {
             shared: Arc::new(shared),
             params,
             prepared: Mutex::new(None),
+            stored: Mutex::new(None),
             set: Mutex::new(None),
             before: None,
             frame,
@@ -164,7 +168,7 @@ impl Shared {
         if problems.is_empty() { Ok(shapes) } else { Err(RunError::Inputs(problems)) }
     }
 
-    fn region(&self) -> Region<'_> {
+    pub(crate) fn region(&self) -> Region<'_> {
         self.pool.as_ref().unwrap_or_else(|| ThreadPool::global()).enter(self.threads)
     }
 
@@ -211,7 +215,7 @@ impl CpuExecutable {
     }
 
     /// What main runs with.
-    fn param_set(&self, region: &Region<'_>) -> Result<Arc<ParamSet>, RunError> {
+    pub(crate) fn param_set(&self, region: &Region<'_>) -> Result<Arc<ParamSet>, RunError> {
         if let Some(set) = &*lock(&self.set) {
             return Ok(set.clone());
         }
@@ -240,6 +244,9 @@ impl CpuExecutable {
             })
             .collect();
         let set = Arc::new(ParamSet::new(&shared.main, tensors, self.before.as_deref())?);
+        if let Some(stored) = lock(&self.stored).take() {
+            stored.give(shared, &set.weights);
+        }
         Ok(lock(&self.set).get_or_insert(set).clone())
     }
 
@@ -379,6 +386,9 @@ impl ExecutableGraph for CpuExecutable {
             }]));
         }
         let (uses, shared) = (shared.prepare_params.contains(&index), shared.clone());
+        if let Some(stored) = lock(&self.stored).as_mut() {
+            Arc::make_mut(stored).forget(&shared, index);
+        }
         if uses && shared.prepare.is_some() {
             *lock(&self.prepared) = None;
         }
@@ -585,6 +595,7 @@ impl ExecutableGraph for CpuExecutable {
             shared: self.shared.clone(),
             params: self.params.clone(),
             prepared: Mutex::new(lock(&self.prepared).clone()),
+            stored: Mutex::new(lock(&self.stored).clone()),
             set: Mutex::new(lock(&self.set).clone()),
             before: self.before.clone(),
             frame,
@@ -596,7 +607,7 @@ impl ExecutableGraph for CpuExecutable {
         let c = &self.counters;
         let get = |x: &AtomicU64| x.load(Ordering::Relaxed);
         let prepared: usize = lock(&self.prepared).as_ref().map_or(0, |p| p.iter().map(|t| t.bytes().len()).sum());
-        let packed = lock(&self.set).as_ref().map_or(0, |s| s.packed_bytes());
+        let (packed, stored) = lock(&self.set).as_ref().map_or((0, 0), |s| s.packed_bytes());
         let (entries, bytes) = {
             let cache = lock(&self.shared.main.cache);
             (cache.len() as u64, cache.bytes() as u64)
@@ -613,6 +624,7 @@ impl ExecutableGraph for CpuExecutable {
             kernels: get(&c.kernels),
             arena_bytes: get(&c.arena),
             prepared_bytes: (prepared + packed) as u64,
+            stored_bytes: stored as u64,
             last_bind: Duration::from_nanos(get(&c.bind_time)),
         }
     }
@@ -626,6 +638,10 @@ impl ExecutableGraph for CpuExecutable {
 
     fn misses(&self) -> Vec<BindMiss> {
         lock(&self.counters.misses).iter().cloned().collect()
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, RunError> {
+        self.store()
     }
 
     fn memory(&self, binding: &DimBinding) -> Result<MemoryReport, RunError> {

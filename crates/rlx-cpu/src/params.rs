@@ -1,6 +1,6 @@
 //! Parameters of a program, as its kernels see them.
 
-use crate::buffers::{Ptr, Weight};
+use crate::buffers::{Kept, Ptr, Weight};
 use crate::frame::no_memory;
 use crate::program::{KernelCode, Program, WeightSource, alignment};
 use rlx_compile::lir::{Lir, ParamPort};
@@ -47,10 +47,30 @@ impl WeightSet {
         WeightSet { own: own.collect(), nested: nested.collect() }
     }
 
-    /// Bytes held.
-    fn bytes(&self) -> usize {
-        let own: usize = self.own.iter().flatten().map(|w| w.bytes()).sum();
-        own + self.nested.iter().flatten().map(WeightSet::bytes).sum::<usize>()
+    /// Calls `f` on every form with its place: a kernel's number, and for nested programs the numbers of the kernels and programs around it.
+    pub fn for_each(&self, place: &mut Vec<usize>, f: &mut impl FnMut(&[usize], &Weight)) {
+        for (k, w) in self.own.iter().enumerate().filter_map(|(k, w)| Some((k, w.as_deref()?))) {
+            place.push(k);
+            f(place, w);
+            place.pop();
+        }
+        for (k, programs) in self.nested.iter().enumerate() {
+            for (i, set) in programs.iter().enumerate() {
+                place.extend([k, i]);
+                set.for_each(place, f);
+                place.truncate(place.len() - 2);
+            }
+        }
+    }
+
+    /// Bytes held, and those of them that were made before.
+    fn bytes(&self) -> (usize, usize) {
+        let (mut all, mut stored) = (0, 0);
+        self.for_each(&mut Vec::new(), &mut |_, w| {
+            all += w.bytes();
+            stored += if matches!(w.made(), Some(Kept::Stored(_))) { w.bytes() } else { 0 };
+        });
+        (all, stored)
     }
 }
 
@@ -75,8 +95,8 @@ impl ParamSet {
         Ok(ParamSet { tensors, ptrs, weights })
     }
 
-    /// Bytes of packed forms.
-    pub fn packed_bytes(&self) -> usize {
+    /// Bytes of packed forms, and those of them that were made before.
+    pub fn packed_bytes(&self) -> (usize, usize) {
         self.weights.bytes()
     }
 }

@@ -319,12 +319,17 @@ fn takes_any_alignment(buffer: BufId, lir: &Lir, weights: &[Option<WeightSource>
     })
 }
 
+/// The buffer of a kernel's weight operand.
+pub fn weight_buffer(k: &Kernel) -> Option<BufId> {
+    match k {
+        Kernel::Contract(c) => Some(c.rhs.buffer),
+        Kernel::Conv(c) => Some(c.weight.buffer),
+        _ => None,
+    }
+}
+
 fn weight_operand(k: &Kernel, lir: &Lir, sources: &[Option<WeightSource>]) -> Option<WeightSource> {
-    let buffer = match k {
-        Kernel::Contract(c) => c.rhs.buffer,
-        Kernel::Conv(c) => c.weight.buffer,
-        _ => return None,
-    };
+    let buffer = weight_buffer(k)?;
     let b = lir.buffers.get(buffer.index())?;
     let fixed = b.shape.iter().all(|&d| lir.dims.dims().get(d.index()).is_some_and(|d| d.is_const()));
     source(buffer, lir, sources).filter(|_| fixed)

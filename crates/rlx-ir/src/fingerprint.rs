@@ -1,10 +1,14 @@
 //! Stable fingerprints of modules: equal for equal programs, on every machine and in every version that spells ops alike.
 //!
 //! What counts is the text form of ops and types, the bytes of constants, how nodes are wired, stage, bounds, constraints, and the
-//! names and order of inputs, parameters, states and outputs, by which callers speak of them. Names of other values and places in the
-//! source do not count, nor how values are numbered. Contents of parameters count only in [`fingerprint_with_contents`].
+//! names and order of inputs, parameters, states and outputs, by which callers speak of them; so do symbols, which callers bind. Names of
+//! other values and places in the source do not count, nor how values are numbered, nor the names of graphs but functions. Contents of
+//! parameters count in [`fingerprint_with_contents`] alone, names and places besides in [`fingerprint_exact`], for stores of programs whose
+//! reports and errors speak of them.
 
 use std::fmt;
+
+use twox_hash::XxHash3_128;
 
 use crate::dim::Constraint;
 use crate::graph::{Graph, Module, Stage, ValueId};
@@ -22,12 +26,38 @@ impl fmt::Display for Fingerprint {
 
 /// The fingerprint of the program: parameters and states by name and type alone.
 pub fn fingerprint(module: &Module) -> Fingerprint {
-    module_fingerprint(module, false)
+    module_fingerprint(module, Rules { contents: None, names: false })
 }
 
 /// The fingerprint of the program with the default values of parameters and the first values of states.
 pub fn fingerprint_with_contents(module: &Module) -> Fingerprint {
-    module_fingerprint(module, true)
+    module_fingerprint(module, Rules { contents: Some(&content_hash), names: false })
+}
+
+/// The fingerprint of everything: program, contents, names and places. `hash` gives a tensor's [`content_hash`], which a caller may know.
+pub fn fingerprint_exact(module: &Module, hash: &dyn Fn(&Tensor) -> u128) -> Fingerprint {
+    module_fingerprint(module, Rules { contents: Some(hash), names: true })
+}
+
+/// 128 bits that stand for a tensor's contents, whatever its dtype and shape (XXH3): not proof against forgery, but against chance.
+pub fn content_hash(t: &Tensor) -> u128 {
+    match t.strings() {
+        Some(s) => {
+            let mut h = Hasher::new();
+            s.iter().for_each(|x| h.text(x));
+            h.0
+        }
+        None => XxHash3_128::oneshot(t.bytes()),
+    }
+}
+
+/// What counts besides the program itself.
+#[derive(Clone, Copy)]
+struct Rules<'a> {
+    /// Contents of parameters and states, by this hash.
+    contents: Option<&'a dyn Fn(&Tensor) -> u128>,
+    /// Names of values and graphs, places in the source.
+    names: bool,
 }
 
 /// FNV-1a with 128 bits, over items that say their own length, so that no two lists of items give the same bytes.
@@ -57,16 +87,13 @@ impl Hasher {
         self.bytes(text.as_ref().as_bytes());
     }
 
-    fn tensor(&mut self, t: &Tensor) {
+    fn tensor(&mut self, t: &Tensor, hash: &dyn Fn(&Tensor) -> u128) {
         self.text(format!("{t:?}"));
-        match t.strings() {
-            Some(s) => s.iter().for_each(|x| self.text(x)),
-            None => self.bytes(t.bytes()),
-        }
+        self.raw(&hash(t).to_le_bytes());
     }
 }
 
-fn module_fingerprint(module: &Module, contents: bool) -> Fingerprint {
+fn module_fingerprint(module: &Module, rules: Rules<'_>) -> Fingerprint {
     let mut h = Hasher::new();
     match &module.stage {
         Stage::Hir => h.text("hir"),
@@ -77,16 +104,19 @@ fn module_fingerprint(module: &Module, contents: bool) -> Fingerprint {
             claims.iter().for_each(|c| h.text(c));
         }
     }
-    graph(&mut h, &module.main, contents);
+    graph(&mut h, &module.main, rules);
     h.number(module.functions.len());
     for (name, g) in &module.functions {
         h.text(name);
-        graph(&mut h, g, contents);
+        graph(&mut h, g, rules);
     }
     Fingerprint(h.0)
 }
 
-fn graph(h: &mut Hasher, g: &Graph, contents: bool) {
+fn graph(h: &mut Hasher, g: &Graph, rules: Rules<'_>) {
+    if rules.names {
+        h.text(g.name());
+    }
     // Values count by their position in order of definition, not by id.
     let mut position = vec![usize::MAX; g.num_values()];
     let mut next = 0;
@@ -98,6 +128,9 @@ fn graph(h: &mut Hasher, g: &Graph, contents: bool) {
         if let Some(info) = g.get_value(v) {
             h.text(info.ty.to_string());
             h.text(format!("{:?}", info.elems.as_deref()));
+            if rules.names {
+                h.text(info.name.as_deref().unwrap_or(""));
+            }
         }
     };
     let at = |position: &[usize], v: ValueId| position.get(v.index()).copied().unwrap_or(usize::MAX);
@@ -115,8 +148,8 @@ fn graph(h: &mut Hasher, g: &Graph, contents: bool) {
         for (name, v, value) in list {
             h.text(name);
             h.text(if value.is_some() { "given" } else { "none" });
-            if let Some(t) = value.as_ref().filter(|_| contents) {
-                h.tensor(t);
+            if let (Some(t), Some(hash)) = (value, rules.contents) {
+                h.tensor(t, hash);
             }
             define(h, &mut position, v);
         }
@@ -126,14 +159,17 @@ fn graph(h: &mut Hasher, g: &Graph, contents: bool) {
         match n.op.as_constant() {
             Some(t) => {
                 h.text(n.op.name());
-                h.tensor(t);
+                h.tensor(t, &content_hash);
             }
             None => h.text(n.op.to_string()),
+        }
+        if rules.names {
+            h.text(n.loc.name().unwrap_or(""));
         }
         h.number(n.operands.len());
         n.operands.iter().for_each(|&v| h.number(at(&position, v)));
         h.number(n.regions.len());
-        n.regions.iter().for_each(|r| graph(h, r, contents));
+        n.regions.iter().for_each(|r| graph(h, r, rules));
         h.number(n.results.len());
         n.results.iter().for_each(|&v| define(h, &mut position, v));
     }
@@ -168,6 +204,9 @@ fn constraint_text(c: &Constraint) -> String {
     let (a, b) = c.dims();
     format!("{kind}({a}, {b})")
 }
+
+#[cfg(test)]
+mod random;
 
 #[cfg(test)]
 mod tests {
@@ -231,6 +270,12 @@ mod tests {
         assert_eq!(of(&other), base);
         let contents = |text: &str| fingerprint_with_contents(&parse_module(text).unwrap());
         assert_ne!(contents(&other), contents(BASE));
+        let exact = |text: &str| fingerprint_exact(&parse_module(text).unwrap(), &content_hash);
+        for changed in
+            [BASE.replace("%a", "%other"), BASE.replace("@\"t\"", "@\"u\""), BASE.replace("@main", "@m"), other]
+        {
+            assert_ne!(exact(&changed), exact(BASE), "{changed}");
+        }
     }
 
     #[test]

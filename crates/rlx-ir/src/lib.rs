@@ -34,3 +34,6 @@ pub use ops::random::RngOptions;
 pub use tensor::{Tensor, Value};
 pub use types::{Shape, TensorType, Type};
 pub use verify::verify;
+
+/// The sources that this crate was compiled from, as a number in hexadecimal: files that depend on what ops mean name it.
+pub const SOURCES: &str = env!("RLX_SOURCES");

@@ -3,17 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rlx_compile::CompileReport;
 use rlx_compile::error::{InputProblem, RunError};
 use rlx_compile::target::{
     BindMiss, BorrowedTensor, BorrowedTensors, ExecStats, ExecutableGraph, KernelProfile, MemoryReport, PortInfo,
     TensorMut, TensorRef,
 };
+use rlx_compile::{CompileOptions, CompileReport};
 use rlx_driver::Device;
 use rlx_ir::ops::random::{RNG_STATE, RngOptions};
-use rlx_ir::{DType, DimBinding, Tensor};
+use rlx_ir::{DType, DimBinding, Module, Tensor};
 
+use crate::artefact::{self, SaveOptions, Saved};
 use crate::boundary::{from_f32, to_f32};
+use crate::cache::CacheUse;
 use crate::error::Result;
 use crate::inputs::{Input, List, arrange};
 use crate::safetensors::{self, LoadedParams};
@@ -27,8 +29,23 @@ pub struct CompiledGraph {
     report: Arc<CompileReport>,
     device: Device,
     backend_time: Duration,
-    /// Where the generator started.
-    start: Option<RngOptions>,
+    /// What it was compiled with, and what for.
+    made_with: Arc<MadeWith>,
+}
+
+/// What a program was compiled with, and what for: for saving it.
+#[derive(Debug)]
+pub(crate) struct MadeWith {
+    /// Options of the compilation.
+    pub options: CompileOptions,
+    /// Name of the target.
+    pub target: String,
+    /// The graph, of a backend that keeps no program that could be stored.
+    pub graph: Option<Module>,
+    /// What became of the store of programs.
+    pub cache: CacheUse,
+    /// What an artefact had and had to be made again.
+    pub again: Vec<String>,
 }
 
 /// Results that lie in their program's context, to be read before the next run.
@@ -82,9 +99,40 @@ impl CompiledGraph {
         report: Arc<CompileReport>,
         device: Device,
         backend_time: Duration,
-        start: Option<RngOptions>,
+        made_with: Arc<MadeWith>,
     ) -> Self {
-        CompiledGraph { inner, report, device, backend_time, start }
+        CompiledGraph { inner, report, device, backend_time, made_with }
+    }
+
+    /// Writes the program as an artefact that [`Session::load`](crate::Session::load) runs without compiling: kernels, values of parameters
+    /// as they are now, and what a first run would make of them (the prepare program's results, packed weights), made now if no run has.
+    ///
+    /// The states' present values and bindings of shapes are not in it. Of a backend that takes graphs, the graph is written with the values
+    /// of parameters that it had when it was compiled; loading compiles it. The file appears when it is whole.
+    pub fn save(&mut self, path: impl AsRef<std::path::Path>) -> Result<Saved> {
+        self.save_with(path, &SaveOptions::default())
+    }
+
+    /// As [`save`](Self::save), with a choice of what goes in.
+    pub fn save_with(&mut self, path: impl AsRef<std::path::Path>, options: &SaveOptions) -> Result<Saved> {
+        let with = self.made_with.clone();
+        let path = path.as_ref();
+        if let Some(graph) = &with.graph {
+            return Ok(artefact::write_graph(path, graph, &with.options)?);
+        }
+        let snapshot = self.inner.snapshot()?;
+        let fallbacks = &self.report.fallbacks;
+        Ok(artefact::write_kernels(path, &with.target, snapshot, &with.options, fallbacks, options)?)
+    }
+
+    /// What an artefact held and had to be made again, since it was made for another machine: empty where everything could be taken.
+    pub fn made_again(&self) -> &[String] {
+        &self.made_with.again
+    }
+
+    /// Whether the program was found in the folder of compiled programs ([`CompileOptions::cache_dir`]).
+    pub fn cache_use(&self) -> CacheUse {
+        self.made_with.cache
     }
 
     /// The device it runs on.
@@ -321,7 +369,7 @@ impl CompiledGraph {
     /// Puts a state back to its initial value; the generator to where the options started it.
     pub fn reset_state(&mut self, name: &str) -> Result<()> {
         let i = self.state_index(name)?;
-        if let Some(rng) = self.start.filter(|_| name == RNG_STATE) {
+        if let Some(rng) = self.made_with.options.rng.filter(|_| name == RNG_STATE) {
             return Ok(self.inner.set_rng(rng)?);
         }
         Ok(self.inner.set_state(i, None)?)
@@ -359,7 +407,7 @@ impl Clone for CompiledGraph {
             report: self.report.clone(),
             device: self.device,
             backend_time: self.backend_time,
-            start: self.start,
+            made_with: self.made_with.clone(),
         }
     }
 }

@@ -20,6 +20,9 @@ pub enum Error {
     /// A file of parameters could not be read.
     #[error(transparent)]
     Params(#[from] crate::safetensors::SafetensorsError),
+    /// An artefact could not be saved or loaded.
+    #[error(transparent)]
+    Artefact(#[from] crate::artefact::ArtefactError),
     /// It could not be run.
     #[error(transparent)]
     Run(#[from] RunError),

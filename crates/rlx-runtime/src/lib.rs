@@ -4,7 +4,9 @@
 //! Devices come from a registry ([`register_backend`]) that other crates add to.
 #![forbid(unsafe_code)]
 
+pub mod artefact;
 mod boundary;
+mod cache;
 mod compiled;
 mod error;
 mod inputs;
@@ -13,6 +15,8 @@ pub mod safetensors;
 mod session;
 mod specialise;
 
+pub use artefact::{Artefact, ArtefactError, LoadOptions, SaveOptions, Saved, Verify};
+pub use cache::{Cache, CacheUse};
 pub use compiled::{CompiledGraph, Outputs};
 pub use error::{Error, Result};
 pub use inputs::Input;

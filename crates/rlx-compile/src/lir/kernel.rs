@@ -221,10 +221,34 @@ pub struct LibraryKernel {
 }
 
 /// A nested program with the parent's views that become its inputs and the parent's views that its outputs are copied to.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SubProgram {
     /// The program. Its dims may speak of the parent's symbols.
     pub program: Box<Lir>,
+}
+
+/// Read with a limit to its nesting, so that no file overflows the stack.
+impl<'de> Deserialize<'de> for SubProgram {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        thread_local!(static DEPTH: std::cell::Cell<usize> = const { std::cell::Cell::new(0) });
+        struct Level;
+        impl Drop for Level {
+            fn drop(&mut self) {
+                DEPTH.with(|d| d.set(d.get().saturating_sub(1)));
+            }
+        }
+        let depth = DEPTH.with(|d| d.replace(d.get() + 1));
+        let _level = Level;
+        if depth >= rlx_ir::eval::MAX_DEPTH {
+            let why = format!("programs are nested more than {} deep", rlx_ir::eval::MAX_DEPTH);
+            return Err(serde::de::Error::custom(why));
+        }
+        #[derive(Deserialize)]
+        struct Plain {
+            program: Box<Lir>,
+        }
+        Plain::deserialize(d).map(|p| SubProgram { program: p.program })
+    }
 }
 
 /// Runs one of two programs; both take the captures as inputs.

@@ -10,6 +10,7 @@ mod dims;
 mod kernel;
 mod print;
 mod scalar;
+mod tensors;
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,23 +1,34 @@
 //! An independent check of a finished program: it knows nothing of how the program was made.
 //!
-//! 1. Every buffer and dim that is named exists, and the segments cut the kernels without gap.
+//! 1. Every buffer and dim that is named exists, lists are as long as they must be, ports and buffers agree on what a buffer is, and the
+//!    segments cut the kernels without gap ([`structure`]).
 //! 2. What a kernel reads was written before, or is there from the start; what is there from the start is never written, but for states
 //!    that are their own successors.
 //! 3. A kernel that writes a buffer that it reads is a map that walks both alike, or replaces a block of it.
 //! 4. The live interval of every arena buffer covers all kernels that touch it, and the end of the program if it outlives it.
 //! 5. For sample sizes, every access stays inside its buffer, and no kernel writes an element twice.
 //! 6. Outputs and successors of states are written, and lie dense.
+//!
+//! [`sound`] leaves out the fifth, which evaluates sizes: backends check at bind that accesses stay inside. It is for programs from files.
 
 use std::collections::{BTreeSet, HashSet};
 
 use rlx_ir::{DimBinding, Symbol};
 
+use super::structure;
 use crate::lir::{Access, BufId, DimId, Kernel, Lir, Storage};
 
 /// Checks a program and those nested in it; every fault is listed.
 pub fn check(lir: &Lir) -> Result<(), Vec<String>> {
     let mut faults = Vec::new();
-    check_into(lir, &BTreeSet::new(), &mut faults);
+    check_into(lir, false, Some(&BTreeSet::new()), &mut faults);
+    if faults.is_empty() { Ok(()) } else { Err(faults) }
+}
+
+/// Checks a program and those nested in it as far as no size has to be known.
+pub fn sound(lir: &Lir) -> Result<(), Vec<String>> {
+    let mut faults = Vec::new();
+    check_into(lir, false, None, &mut faults);
     if faults.is_empty() { Ok(()) } else { Err(faults) }
 }
 
@@ -71,18 +82,22 @@ fn given_out(lir: &Lir) -> impl Iterator<Item = BufId> + '_ {
     lir.outputs.iter().map(|o| o.buffer).chain(lir.states.iter().filter_map(|s| s.next))
 }
 
-fn check_into(lir: &Lir, outer: &BTreeSet<Symbol>, faults: &mut Vec<String>) {
+/// `outer` are the symbols of the surrounding programs, if sizes are to be tried.
+fn check_into(lir: &Lir, nested: bool, outer: Option<&BTreeSet<Symbol>>, faults: &mut Vec<String>) {
     let before = faults.len();
-    names(lir, faults);
+    structure::check(lir, nested, faults);
     if faults.len() > before {
         // What follows looks up buffers and dims.
         return;
     }
     order(lir, faults);
     lives(lir, faults);
-    let mut symbols = outer.clone();
-    lir.dims.dims().iter().for_each(|d| symbols.extend(d.symbols()));
-    for binding in samples(lir, &symbols) {
+    let symbols = outer.map(|outer| {
+        let mut symbols = outer.clone();
+        lir.dims.dims().iter().for_each(|d| symbols.extend(d.symbols()));
+        symbols
+    });
+    for binding in symbols.iter().flat_map(|s| samples(lir, s)) {
         bounds(lir, &binding, faults);
         if faults.len() > before + 20 {
             return;
@@ -90,49 +105,7 @@ fn check_into(lir: &Lir, outer: &BTreeSet<Symbol>, faults: &mut Vec<String>) {
     }
     for k in &lir.kernels {
         for sub in k.kernel.nested() {
-            check_into(&sub.program, &symbols, faults);
-        }
-    }
-}
-
-fn names(lir: &Lir, faults: &mut Vec<String>) {
-    let (buffers, dims) = (lir.buffers.len(), lir.dims.len());
-    let mut access = |what: &str, a: &Access| {
-        if a.buffer.index() >= buffers {
-            faults.push(format!("{what} names b{}, of {buffers} buffers", a.buffer.0));
-        }
-        if std::iter::once(&a.offset).chain(&a.strides).any(|d| d.index() >= dims) {
-            faults.push(format!("{what} names a size that the table does not have"));
-        }
-    };
-    for (i, k) in lir.kernels.iter().enumerate() {
-        for a in k.kernel.reads().into_iter().chain(k.kernel.writes()) {
-            access(&format!("kernel {i}"), a);
-        }
-    }
-    for (i, b) in lir.buffers.iter().enumerate() {
-        if b.shape.iter().chain([&b.numel]).any(|d| d.index() >= dims) {
-            faults.push(format!("b{i} names a size that the table does not have"));
-        }
-        let mut order = b.order.clone();
-        order.sort_unstable();
-        if order.iter().copied().ne(0..b.shape.len()) {
-            faults.push(format!("b{i}: {:?} is no order of its {} axes", b.order, b.shape.len()));
-        }
-    }
-    let mut at = 0;
-    for s in &lir.segments {
-        if s.kernels.start != at || s.kernels.end < at {
-            faults.push(format!("segment {:?} does not begin at kernel {at}", s.kernels));
-        }
-        at = s.kernels.end;
-    }
-    if at as usize != lir.kernels.len() {
-        faults.push(format!("segments end at kernel {at} of {}", lir.kernels.len()));
-    }
-    for b in given_out(lir) {
-        if b.index() >= buffers {
-            faults.push(format!("an output is b{}, of {buffers} buffers", b.0));
+            check_into(&sub.program, true, symbols.as_ref(), faults);
         }
     }
 }
@@ -234,10 +207,6 @@ fn bounds(lir: &Lir, binding: &DimBinding, faults: &mut Vec<String>) {
                     sizes.join(" ")
                 )
             };
-            if w.sizes.len() != w.access.strides.len() {
-                faults.push(fault(format!("{} strides for {} axes", w.access.strides.len(), w.sizes.len())));
-                continue;
-            }
             if w.sizes.contains(&0) {
                 continue;
             }
@@ -247,14 +216,16 @@ fn bounds(lir: &Lir, binding: &DimBinding, faults: &mut Vec<String>) {
             else {
                 continue;
             };
-            let reach = |low: bool| -> i64 {
-                strides.iter().zip(&w.sizes).map(|(s, n)| s * (n - 1)).filter(|&d| (d < 0) == low).sum::<i64>() + offset
+            // No sum of products of 64 bits leaves 128 in a space of so few axes.
+            let reach = |low: bool| -> i128 {
+                let spans = strides.iter().zip(&w.sizes).map(|(s, n)| i128::from(*s) * (i128::from(*n) - 1));
+                spans.filter(|&d| (d < 0) == low).fold(i128::from(offset), i128::saturating_add)
             };
-            if reach(true) < 0 || reach(false) >= numel {
+            if reach(true) < 0 || reach(false) >= i128::from(numel) {
                 faults.push(fault(format!("elements {}..={} of {numel}", reach(true), reach(false))));
                 continue;
             }
-            let points: i64 = w.sizes.iter().product();
+            let points = w.sizes.iter().fold(1i64, |a, &n| a.saturating_mul(n));
             if w.write && points <= 2048 {
                 let twice = each(&w.sizes, &strides, offset).any(|at| !seen.insert((w.access.buffer, at)));
                 if twice {

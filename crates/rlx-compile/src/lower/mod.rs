@@ -20,6 +20,7 @@ mod roots;
 mod row;
 mod shape;
 mod states;
+mod structure;
 mod views;
 
 pub mod check;

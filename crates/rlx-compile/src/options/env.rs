@@ -14,6 +14,8 @@ pub const VARIABLES: &[(&str, &str, &str)] = &[
     ("RLX_JIT", "0|1", "`jit`: compile scalar programs to machine code"),
     ("RLX_BIND_CACHE", "a number", "`bind_cache`: how many bound shapes are kept"),
     ("RLX_MEMORY_LIMIT", "a number of bytes", "`memory_limit`: what the program may allocate"),
+    ("RLX_CACHE_DIR", "a folder", "`cache_dir`: where compiled programs are kept"),
+    ("RLX_CACHE_BYTES", "a number of bytes", "`cache_bytes`: what that folder may hold"),
     ("RLX_POISON", "0|1", "`poison`: fill arenas with a pattern before each run"),
 ];
 
@@ -79,6 +81,8 @@ fn apply(o: CompileOptions, name: &str, text: &str) -> Option<CompileOptions> {
         "RLX_JIT" => o.jit(switch(text)?),
         "RLX_BIND_CACHE" => o.bind_cache(text.parse().ok()?),
         "RLX_MEMORY_LIMIT" => o.memory_limit(Some(text.parse().ok()?)),
+        "RLX_CACHE_DIR" => o.cache_dir(Some(text.into())),
+        "RLX_CACHE_BYTES" => o.cache_bytes(text.parse().ok()?),
         "RLX_POISON" => o.poison(switch(text)?),
         _ => return None,
     })
@@ -106,6 +110,8 @@ mod tests {
             ("RLX_BIND_CACHE", "5"),
             ("RLX_MEMORY_LIMIT", "1000"),
             ("RLX_POISON", "1"),
+            ("RLX_CACHE_DIR", "dir"),
+            ("RLX_CACHE_BYTES", "1000"),
         ];
         assert_eq!(values.len(), VARIABLES.len());
         for v in values {

@@ -152,6 +152,16 @@ macro_rules! options {
                 out
             }
 
+            /// All options that decide what is compiled, with their values as text: two sets with equal text compile alike. Contents of
+            /// tensors are not in the text.
+            pub fn of_graphs(&self) -> Vec<(&'static str, String)> {
+                let mut out = Vec::new();
+                $(if matches!(Needs::$stage, Needs::Graph) {
+                    out.push((stringify!($field), format!("{:?}", self.$field)));
+                })*
+                out
+            }
+
             /// Options that were set but speak of stages that a program of kernels (LIR) has behind it.
             pub fn without_effect_on_lir(&self) -> Vec<&'static str> {
                 let graph = |name: &&'static str| match *name {
@@ -201,6 +211,10 @@ options! {
     dim_bounds: Bounds = Bounds::default(), Graph, "Bounds symbols.";
     /// Values of parameters known at compile time: they become constants, and no longer are parameters of the program.
     param_bindings: BTreeMap<String, Tensor> = BTreeMap::new(), Graph, "Fixes values of parameters.";
+    /// Keep programs compiled from graphs in this folder, and take them from there; nothing is kept if `None`.
+    cache_dir: Option<PathBuf> = None, Graph, "Sets the folder in which compiled programs are kept.";
+    /// Bytes that the folder of programs may hold: those not used for longest go first.
+    cache_bytes: u64 = 4 << 30, Graph, "Sets how many bytes the folder of compiled programs may hold.";
     /// Verify after every pass. What comes in is always verified.
     verify: bool = cfg!(debug_assertions), Kernels, "Turns verification after every pass on or off.";
     /// Write the module after every pass to this folder.

@@ -78,6 +78,27 @@ pub enum TargetModule {
     Lir(LirModule),
 }
 
+/// Something that a backend has made of a program and its parameters: packed weights, results of the prepare program. Stored and given back
+/// by [`Backend::restore`]; no one but the backend that made it knows what it means.
+#[derive(Clone, Debug)]
+pub struct Made {
+    /// What it is of.
+    pub key: String,
+    /// How its bytes are laid out, the version of the layout and widths that depend on the machine among it.
+    pub layout: String,
+    /// The bytes, and a shape where it has one.
+    pub data: Tensor,
+}
+
+/// Everything that an executable is made of, so that it can be made again without compiling.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// The program. Parameters have as defaults the values that they have now.
+    pub module: TargetModule,
+    /// What was made of it.
+    pub made: Vec<Made>,
+}
+
 /// What a device can do at most, as measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Peak {
@@ -122,6 +143,26 @@ pub trait Backend: Send + Sync {
         device: Device,
         options: &CompileOptions,
     ) -> Result<Box<dyn ExecutableGraph>, CompileError>;
+
+    /// What besides program and options decides what is [`Made`], as text: part of the keys under which artefacts are kept. Two equal texts
+    /// mean that what one made the other takes.
+    fn layouts(&self, _device: Device, _options: &CompileOptions) -> String {
+        String::new()
+    }
+
+    /// Compiles a module that [`ExecutableGraph::snapshot`] gave, with what was made of it then. What no longer fits (made for another
+    /// machine, or in a layout of another version) is made again, and each such thing is named in the list. The bytes may come from a file
+    /// that anyone wrote: they may make results wrong, but no more. Unless a backend says otherwise, everything is made again.
+    fn restore(
+        &self,
+        input: TargetModule,
+        made: Vec<Made>,
+        device: Device,
+        options: &CompileOptions,
+    ) -> Result<(Box<dyn ExecutableGraph>, Vec<String>), CompileError> {
+        let again = made.into_iter().map(|m| m.key).collect();
+        Ok((self.compile(input, device, options)?, again))
+    }
 
     /// What it will do otherwise than these options ask; it stands in the report. Unless a backend says more, it keeps and multiplies in
     /// the model's numbers, and compiles no scalar program to machine code.
@@ -251,6 +292,12 @@ pub trait ExecutableGraph: Send + Sync {
     /// The latest shapes that were not in the cache, oldest first; empty where a program has no cache.
     fn misses(&self) -> Vec<BindMiss> {
         Vec::new()
+    }
+
+    /// What it is made of, for an artefact. Prepares and packs first what a run would. An error where the backend keeps no program that
+    /// could be stored: the graph is stored then.
+    fn snapshot(&mut self) -> Result<Snapshot, RunError> {
+        Err(RunError::Unsupported("this backend stores no programs".into()))
     }
 
     /// Bytes that a run of these sizes takes, without running; an error where the backend cannot say.

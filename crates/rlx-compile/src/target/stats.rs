@@ -31,6 +31,8 @@ pub struct ExecStats {
     pub arena_bytes: u64,
     /// Bytes of packed and prepared parameters.
     pub prepared_bytes: u64,
+    /// Those of them that were made before and lie in an artefact.
+    pub stored_bytes: u64,
     /// Time of the latest binding.
     pub last_bind: Duration,
 }

@@ -119,6 +119,24 @@ impl Solver {
         self.states.iter().map(|(i, _)| size(*i)).collect()
     }
 
+    /// Values that a call might give the symbols: `n` where their ranges allow it, what is fixed otherwise. `params` are the shapes of
+    /// symbolic parameters. Not checked against any constraint.
+    pub fn sample(&self, n: i64, params: &[&[usize]], outer: &[i64]) -> Vec<i64> {
+        let inputs = self.ports.len() - self.symbolic_params.len();
+        let of_params = |s: &Symbol| {
+            self.ports.iter().skip(inputs).zip(params).find_map(|(port, dims)| {
+                let axis = port.dims.iter().position(|d| d.as_symbol() == Some(s))?;
+                i64::try_from(*dims.get(axis)?).ok()
+            })
+        };
+        let one = |((symbol, source), (min, max)): ((&Symbol, &Source), &(i64, Option<i64>))| match *source {
+            Source::Given(v) => v,
+            Source::Outer(i) => outer.get(i).copied().unwrap_or(n),
+            _ => of_params(symbol).unwrap_or_else(|| n.max(*min).min(max.unwrap_or(i64::MAX))),
+        };
+        self.symbols.iter().zip(&self.sources).zip(&self.ranges).map(one).collect()
+    }
+
     /// Values of the symbols, in order.
     pub fn solve(
         &self,

@@ -253,6 +253,14 @@ pub fn reads_right(p: &Product, run: &RunCx<'_>) -> bool {
     !has_panels(run, std::slice::from_ref(&p.right))
 }
 
+/// Makes the panels that runs keep.
+/// # Safety
+/// `run` has the right operand's memory.
+pub unsafe fn pack(p: &Product, run: &RunCx<'_>) {
+    // SAFETY: the caller's promise.
+    unsafe { panels(run, std::slice::from_ref(&p.right)) };
+}
+
 /// Runs a contraction.
 /// # Safety
 /// As [`crate::map::run`].

@@ -18,6 +18,7 @@ use rlx_compile::lir::ContractKernel;
 use rlx_ir::DType;
 
 pub(crate) use generic::dot;
+pub use operand::layout;
 
 /// A contraction at concrete sizes.
 #[derive(Debug)]
@@ -75,6 +76,16 @@ pub fn reads_right(p: &ContractPlan, run: &RunCx<'_>) -> bool {
         How::Nothing => false,
         How::Float(f) => float::reads_right(f, run),
         How::Typed(_) | How::Generic => true,
+    }
+}
+
+/// Makes the form of the right operand that runs keep, if there is one.
+/// # Safety
+/// `run` has the right operand's memory.
+pub unsafe fn pack(p: &ContractPlan, run: &RunCx<'_>) {
+    if let How::Float(f) = &p.how {
+        // SAFETY: the caller's promise.
+        unsafe { float::pack(f, run) };
     }
 }
 

@@ -1,7 +1,7 @@
 //! The operands of f32 products as matrices of slabs × rows × columns, of any strides and of any float dtype of up to 32
 //! bits: read where they are, gathered and widened into dense rows, or packed into panels once for all runs.
 
-use crate::buffers::{Ptr, RunCx, Sizes, Strides};
+use crate::buffers::{Kept, Ptr, RunCx, Sizes, Strides};
 use crate::gemm::{Strided, pack_b_panels, packed_b_len, panel_width};
 use crate::simd::Isa;
 use crate::space::{Space, position};
@@ -104,6 +104,12 @@ impl Operand {
 /// Bytes before the panels: the fingerprint.
 const HEADER: usize = 64;
 
+/// What the bytes of kept forms mean on a level: two levels with equal texts take each other's. Kinds of panels with their widths, the version
+/// of what lies around them, and the sources that pack and read them.
+pub fn layout(isa: Isa) -> String {
+    format!("panels 1: f32 by {}; rlx-cpu {}", panel_width(isa), env!("RLX_SOURCES"))
+}
+
 /// A right operand in panels.
 #[derive(Clone, Copy, Debug)]
 pub struct Panels {
@@ -135,8 +141,15 @@ fn lay_out(isa: Isa, operands: &[Operand], start: *mut u8) -> Option<(PanelSet, 
 /// True if the panels of right operands are kept, so that [`panels`] will not read the operands.
 pub fn has_panels(run: &RunCx<'_>, operands: &[Operand]) -> bool {
     let fingerprint = operands.iter().fold(1, |h: u64, b| h.rotate_left(7) ^ b.fingerprint(run.isa));
-    let kept = run.weight.and_then(|w| w.made()).and_then(|m| m.as_slice().first_chunk::<8>());
-    kept.is_some_and(|&b| u64::from_ne_bytes(b) == fingerprint)
+    let Some((_, total)) = lay_out(run.isa, operands, std::ptr::null_mut()) else { return false };
+    run.weight.and_then(|w| w.made()).is_some_and(|kept| is_made(kept, fingerprint, total))
+}
+
+/// True if a kept form is of what has this fingerprint, and has all its elements.
+fn is_made(kept: &Kept, fingerprint: u64, total: usize) -> bool {
+    let bytes = kept.as_slice();
+    bytes.first_chunk::<8>().is_some_and(|&b| u64::from_le_bytes(b) == fingerprint)
+        && bytes.len().checked_sub(HEADER).is_some_and(|n| n / size_of::<f32>() >= total)
 }
 
 /// The panels of right operands that stay the same from run to run, made at the first one; `None` where they cannot be
@@ -153,17 +166,15 @@ pub unsafe fn panels(run: &RunCx<'_>, operands: &[Operand]) -> Option<PanelSet> 
         let (set, _) = lay_out(run.isa, operands, start.wrapping_add(HEADER))?;
         // SAFETY: the buffer has room for the header and all panels, and is aligned beyond 8 bytes.
         unsafe {
-            start.cast::<u64>().write(fingerprint);
+            start.cast::<u64>().write(fingerprint.to_le());
             operands.iter().zip(&set).for_each(|(b, &to)| pack(run, b, to));
         }
         Some(memory)
     };
     let kept = weight.get_or_make(make)?;
-    // SAFETY: whoever made it wrote the header.
-    let same = kept.len() >= HEADER && unsafe { kept.as_ptr().cast::<u64>().read() } == fingerprint;
     // Another binding's kernel may have packed the operand as another matrix.
-    let set = lay_out(run.isa, operands, kept.as_ptr().wrapping_add(HEADER).cast_mut())?.0;
-    same.then_some(set)
+    let (set, total) = lay_out(run.isa, operands, kept.as_ptr().wrapping_add(HEADER).cast_mut())?;
+    is_made(kept, fingerprint, total).then_some(set)
 }
 
 /// Runs `f` with the panels of right operands: kept ones, or else packed for this run.

@@ -24,6 +24,13 @@ pub struct Depthwise {
     pub last: bool,
 }
 
+impl Depthwise {
+    /// The weights that runs keep in panels.
+    pub fn weights(&self) -> &[Operand] {
+        std::slice::from_ref(&self.weights)
+    }
+}
+
 /// Plans it, if the convolution is one.
 pub fn plan(p: &ConvPlan) -> Option<Depthwise> {
     let single = p.groups > 1 && p.in_channels == p.groups && p.out_channels == p.groups;

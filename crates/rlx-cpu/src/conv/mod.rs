@@ -16,6 +16,7 @@ mod product;
 mod tests;
 
 use crate::buffers::{BindCx, BindError, BoundAccess, RunCx, Sizes, Strides};
+use crate::contract::operand::panels;
 use crate::epilogue::direct::{self, Direct, Matrix};
 use crate::epilogue::menu::Menu;
 use crate::epilogue::{self, Finish};
@@ -162,6 +163,19 @@ fn matrices(k: &ConvKernel, out: &[usize], cx: &BindCx<'_>) -> Result<Option<Dir
         col: w.strides.get(1).copied().unwrap_or(0),
     };
     Ok(Direct::new(menu, walks.iter().enumerate().map(matrix), in_place))
+}
+
+/// Makes the form of the weights that runs keep, if there is one.
+/// # Safety
+/// `run` has the weights' memory.
+pub unsafe fn pack(p: &ConvPlan, run: &RunCx<'_>) {
+    let weights = match &p.how {
+        How::Product(product) => product.weights(),
+        How::Depthwise(d) => d.weights(),
+        How::Nothing | How::Generic => return,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { panels(run, weights) };
 }
 
 /// Runs a convolution.

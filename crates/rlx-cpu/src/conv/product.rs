@@ -28,6 +28,13 @@ pub struct Product {
     blocks: Vec<Blocks>,
 }
 
+impl Product {
+    /// The weights that runs keep in panels.
+    pub fn weights(&self) -> &[Operand] {
+        &self.weights
+    }
+}
+
 /// How a phase is divided into tasks.
 #[derive(Clone, Copy, Debug)]
 struct Blocks {
