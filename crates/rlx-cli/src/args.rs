@@ -6,7 +6,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 /// Runs, verifies, inspects and measures machine-learning models.
 ///
-/// Models are ONNX files (.onnx) or graphs in RLX's text form (.rlx). Results go to stdout, messages to stderr.
+/// Models are ONNX files (.onnx), graphs in RLX's text form (.rlx) or compiled artefacts (.rlxa). Results go to stdout, messages to stderr.
 #[derive(Parser, Debug)]
 #[command(name = "rlx", version, about, propagate_version = true, after_help = environment())]
 pub struct Args {
@@ -19,7 +19,10 @@ pub struct Args {
 fn environment() -> String {
     let list = rlx::compile::options::VARIABLES.iter();
     let lines: Vec<String> = list.map(|(name, takes, sets)| format!("  {name}={takes}\n      sets {sets}")).collect();
-    format!("Environment (what the command line says comes first):\n{}", lines.join("\n"))
+    format!(
+        "Environment (what the command line says comes first):\n{}\n\nWithout RLX_CACHE_DIR programs are kept in rlx/ below XDG_CACHE_HOME, or below ~/.cache.",
+        lines.join("\n")
+    )
 }
 
 /// What to do.
@@ -59,7 +62,7 @@ pub struct ExportArgs {
 /// Which model, and how to compile it.
 #[derive(ClapArgs, Debug, Clone)]
 pub struct ModelArgs {
-    /// The model: an .onnx file, or a graph in text form (.rlx).
+    /// The model: an .onnx file, a graph in text form (.rlx), or an artefact that `rlx compile` wrote (.rlxa).
     pub model: PathBuf,
     /// Threads to run on; all that the process may use if 0, the default.
     #[arg(long, value_name = "N")]
@@ -70,6 +73,12 @@ pub struct ModelArgs {
     /// Compile without optimisation.
     #[arg(long)]
     pub no_opt: bool,
+    /// Neither take compiled programs from the cache nor keep them there (see RLX_CACHE_DIR).
+    #[arg(long)]
+    pub no_cache: bool,
+    /// Of an artefact, check header and program alone, and not its weights against their hashes.
+    #[arg(long)]
+    pub trust: bool,
     /// Print one JSON object instead of text.
     #[arg(long)]
     pub json: bool,
@@ -226,6 +235,9 @@ pub struct CompileArgs {
     /// Show the time of every pass.
     #[arg(long)]
     pub time_passes: bool,
+    /// Write the compiled program with its weights as an artefact, which runs without being compiled.
+    #[arg(short, long, value_name = "FILE.rlxa")]
+    pub output: Option<PathBuf>,
 }
 
 /// Arguments of `opt`.

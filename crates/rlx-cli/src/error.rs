@@ -9,7 +9,7 @@ pub enum CliError {
     #[error("{0}")]
     Usage(String),
     /// A file that cannot be read.
-    #[error("{path}: {why}", path = .0.display(), why = .1)]
+    #[error("{}{}", if .0.as_os_str().is_empty() { String::new() } else { format!("{}: ", .0.display()) }, .1)]
     File(PathBuf, String),
     /// A model that cannot be imported.
     #[error("{0}")]
@@ -54,6 +54,11 @@ impl From<rlx::Error> for CliError {
             rlx::Error::Compile(_) | rlx::Error::Graph(_) | rlx::Error::Unavailable(_) => {
                 CliError::Compile(e.to_string())
             }
+            rlx::Error::Artefact(rlx::ArtefactError::File(f)) => CliError::File(PathBuf::new(), f.to_string()),
+            rlx::Error::Artefact(rlx::ArtefactError::Write { path, source }) => {
+                CliError::Output(path.clone(), source.to_string())
+            }
+            rlx::Error::Artefact(_) => CliError::Model(e.to_string()),
             rlx::Error::Run(rlx::RunError::Inputs(_)) => CliError::Inputs(e.to_string()),
             rlx::Error::Run(_) => CliError::Run(e.to_string()),
             _ => CliError::Other(e.to_string()),

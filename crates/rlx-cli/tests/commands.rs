@@ -19,7 +19,11 @@ fn model(name: &str, text: &str) -> PathBuf {
 }
 
 fn rlx(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_rlx")).args(args).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_rlx"))
+        .args(args)
+        .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"))
+        .output()
+        .unwrap()
 }
 
 fn code(out: &Output) -> i32 {
@@ -82,7 +86,7 @@ fn results_that_cannot_be_written_are_an_error() {
 }
 
 fn with_env(args: &[&str], env: &[(&str, &str)]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_rlx")).args(args).envs(env.iter().copied()).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_rlx")).args(args).env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR")).envs(env.iter().copied()).output().unwrap()
 }
 
 #[test]

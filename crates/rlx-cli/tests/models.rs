@@ -11,7 +11,11 @@ fn root() -> PathBuf {
 }
 
 fn rlx(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_rlx")).args(args).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_rlx"))
+        .args(args)
+        .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"))
+        .output()
+        .unwrap()
 }
 
 fn stdout(o: &Output) -> String {

@@ -232,11 +232,13 @@ pub use trace::trace;
 pub use rlx_ir::{
     Builder, DType, Dim, DimBinding, Graph, GraphModule, HirModule, Module, RngOptions, Shape, Symbol, Tensor, Value,
 };
+pub use rlx_runtime::artefact;
 pub use rlx_runtime::{
-    Availability, Backend, CompileError, CompileOptions, CompileReport, CompiledGraph, Device, Error, ExecutableGraph,
-    Fusion, Input, InputProblem, LowerError, MatmulPrecision, Outputs, Precision, PrecisionPolicy, RunError,
-    ScaledQuant, Session, TensorMut, TensorRef, availability, backend_for, feature_compiled, is_available,
-    register_backend, registered_devices,
+    Artefact, ArtefactError, Availability, Backend, Cache, CacheUse, CompileError, CompileOptions, CompileReport,
+    CompiledGraph, Device, Error, ExecutableGraph, Fusion, Input, InputProblem, LoadOptions, LowerError,
+    MatmulPrecision, Outputs, Precision, PrecisionPolicy, RunError, SaveOptions, Saved, ScaledQuant, Session,
+    TensorMut, TensorRef, Verify, availability, backend_for, feature_compiled, is_available, register_backend,
+    registered_devices,
 };
 
 /// What most programs need.

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use rlx::CacheUse;
 use rlx::runtime::{Precision, TensorRef};
 use serde::Serialize;
 
@@ -24,6 +25,8 @@ struct Latency {
 struct Report {
     load_ms: f64,
     compile_ms: f64,
+    /// The program was found in the cache.
+    cached: bool,
     bind_ms: f64,
     first_run_ms: f64,
     latency_ms: Latency,
@@ -42,14 +45,16 @@ pub fn bench(args: &BenchArgs) -> Result<Outcome, CliError> {
     if !(args.seconds > 0.0 && args.seconds <= 3600.0) {
         return Err(CliError::Usage("--seconds wants a number above 0 and at most 3600".into()));
     }
-    let loaded = model::load(&args.model.model)?;
-    let inputs = fill::inputs(&loaded.module, &args.inputs)?;
     let (precision, name) = match args.precision {
         PrecisionArg::F32 => (Precision::F32, "f32"),
         PrecisionArg::F16 => (Precision::F16, "f16"),
         PrecisionArg::Bf16 => (Precision::BF16, "bf16"),
     };
-    let (mut program, compile_time) = model::compile(&loaded.module, &args.model, precision)?;
+    let model = model::open(&args.model, precision)?;
+    let inputs = fill::inputs(model.module(), &args.inputs)?;
+    let load = model.time();
+    let (mut program, compile_time) = model.program(&args.model, precision)?;
+    let cached = program.cache_use() == CacheUse::Found;
     let ordered: Vec<TensorRef<'_>> = inputs.iter().map(|(_, t)| t.into()).collect();
     let first = Instant::now();
     program.run_raw(&ordered)?;
@@ -72,8 +77,9 @@ pub fn bench(args: &BenchArgs) -> Result<Outcome, CliError> {
     drop(progress);
     times.sort_by(f64::total_cmp);
     let report = Report {
-        load_ms: ms(loaded.time),
+        load_ms: ms(load),
         compile_ms: ms(compile_time),
+        cached,
         bind_ms: ms(bind),
         first_run_ms: ms(first),
         latency_ms: Latency {
@@ -95,7 +101,7 @@ fn as_text(r: &Report) -> String {
     let l = &r.latency_ms;
     format!(
         "latency   median {:.3} ms   min {:.3}   p10 {:.3}   p90 {:.3}   ({} runs, {} threads, {})\n\
-         load      {:.1} ms\ncompile   {:.1} ms\nbind      {:.3} ms\nfirst run {:.1} ms (prepares weights)\npeak rss  {:.1} MiB\n",
+         load      {:.1} ms\ncompile   {:.1} ms{}\nbind      {:.3} ms\nfirst run {:.1} ms (prepares weights)\npeak rss  {:.1} MiB\n",
         l.median,
         l.min,
         l.p10,
@@ -105,6 +111,7 @@ fn as_text(r: &Report) -> String {
         r.precision,
         r.load_ms,
         r.compile_ms,
+        if r.cached { " (from the cache; --no-cache compiles)" } else { "" },
         r.bind_ms,
         r.first_run_ms,
         r.peak_rss_mb

@@ -7,12 +7,17 @@ use crate::{json, model, table};
 
 /// Runs the command.
 pub fn compile(args: &CompileArgs) -> Result<Outcome, CliError> {
+    if model::is_artefact(&args.model.model) {
+        return Err(CliError::Usage("an artefact is compiled already; give the model that it was made from".into()));
+    }
     let loaded = model::load(&args.model.model)?;
-    let mut options = model::options(&args.model)?;
+    // What passes do is to be seen, and what is written is whole: they run.
+    let mut options = model::options(&args.model)?.cache_dir(None);
     if let Some(dir) = &args.dump_ir {
         options = options.dump(Some(dir.clone()));
     }
-    let (program, time) = model::compile_with(&loaded.module, options)?;
+    let (mut program, time) = model::compile_with(&loaded.module, options)?;
+    let written = args.output.as_ref().map(|path| program.save(path).map(|s| (path, s))).transpose()?;
     let report = program.report();
     if args.model.json {
         let passes: Vec<serde_json::Value> = report
@@ -29,11 +34,25 @@ pub fn compile(args: &CompileArgs) -> Result<Outcome, CliError> {
         let fallbacks: Vec<String> = report.fallbacks.iter().map(ToString::to_string).collect();
         let value = serde_json::json!({
             "compile_ms": time.as_secs_f64() * 1e3, "passes": passes, "fallbacks": fallbacks,
+            "artefact": written.map(|(path, s)| serde_json::json!({
+                "file": path, "bytes": s.bytes, "program": s.program, "sources": s.sources, "made": s.made,
+            })),
             "fused": report.fusion().fused.len(), "not_fused": report.fusion().missed.len(),
         });
         return Ok(Outcome::ok(json::line(&value)?));
     }
     let mut text = format!("compiled in {:.1} ms\n", time.as_secs_f64() * 1e3);
+    if let Some((path, s)) = written {
+        let b = |n: u64| table::bytes(n as f64);
+        text.push_str(&format!(
+            "{} is in {}: program {}, parameters {}, packed and prepared weights {}\n",
+            b(s.bytes),
+            path.display(),
+            b(s.program),
+            b(s.sources),
+            b(s.made)
+        ));
+    }
     if let Some(dir) = &args.dump_ir {
         text.push_str(&format!("the module after every pass is in {}\n", dir.display()));
     }

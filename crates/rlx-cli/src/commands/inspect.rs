@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rlx::CompileReport;
 use rlx::Dim;
 use rlx::ir::{Graph, TensorType};
-use rlx::runtime::{MemoryReport, Precision};
+use rlx::runtime::MemoryReport;
 
 use super::Outcome;
 use crate::args::InspectArgs;
@@ -14,10 +14,14 @@ use crate::{fill, json, model, table};
 
 /// Runs the command.
 pub fn inspect(args: &InspectArgs) -> Result<Outcome, CliError> {
+    if model::is_artefact(&args.model.model) {
+        return super::artefact::inspect(args);
+    }
     let loaded = model::load(&args.model.model)?;
     let shapes = fill::shapes(&loaded.module, &args.shapes)?;
     let binding = fill::binding(&loaded.module, &BTreeMap::new(), &shapes, &args.dims)?;
-    let (program, time) = model::compile(&loaded.module, &args.model, Precision::F32)?;
+    // What passes did is to be seen: they run.
+    let (program, time) = model::compile_with(&loaded.module, model::options(&args.model)?.cache_dir(None))?;
     let g = &loaded.module.main;
     let mut ops = BTreeMap::new();
     count_ops(g, &mut ops);

@@ -1,5 +1,6 @@
 //! The subcommands.
 
+pub mod artefact;
 pub mod bench;
 pub mod bisect;
 pub mod compile;

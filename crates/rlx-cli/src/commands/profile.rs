@@ -82,9 +82,9 @@ pub fn profile(args: &ProfileArgs) -> Result<Outcome, CliError> {
     if !(args.seconds > 0.0 && args.seconds <= 3600.0) {
         return Err(CliError::Usage("--seconds wants a number above 0 and at most 3600".into()));
     }
-    let loaded = model::load(&args.model.model)?;
-    let inputs = fill::inputs(&loaded.module, &args.inputs)?;
-    let (mut program, _) = model::compile(&loaded.module, &args.model, Precision::F32)?;
+    let model = model::open(&args.model, Precision::F32)?;
+    let inputs = fill::inputs(model.module(), &args.inputs)?;
+    let (mut program, _) = model.program(&args.model, Precision::F32)?;
     let ordered: Vec<TensorRef<'_>> = inputs.iter().map(|(_, t)| t.into()).collect();
     let peak = backend_for(Device::Cpu)?.peak(Device::Cpu, model::threads(&args.model)?);
     let _progress = Progress::start("measuring");

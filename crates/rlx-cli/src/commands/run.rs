@@ -24,9 +24,9 @@ struct OutputRow<'a> {
 
 /// Runs the command.
 pub fn run(args: &RunArgs) -> Result<Outcome, CliError> {
-    let loaded = model::load(&args.model.model)?;
-    let inputs = fill::inputs(&loaded.module, &args.inputs)?;
-    let (mut program, _) = model::compile(&loaded.module, &args.model, Precision::F32)?;
+    let model = model::open(&args.model, Precision::F32)?;
+    let inputs = fill::inputs(model.module(), &args.inputs)?;
+    let (mut program, _) = model.program(&args.model, Precision::F32)?;
     let outputs = run_once(&mut program, &inputs)?;
     let names: Vec<String> = program.outputs().iter().map(|p| p.name.to_string()).collect();
     if let Some(path) = &args.output {

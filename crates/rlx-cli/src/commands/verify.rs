@@ -41,17 +41,17 @@ pub fn verify(args: &VerifyArgs) -> Result<Outcome, CliError> {
     if [args.rtol, args.atol].iter().any(|t| !t.is_finite() || *t < 0.0) {
         return Err(CliError::Usage("--rtol and --atol want finite numbers of 0 or more".into()));
     }
-    let loaded = model::load(&args.model.model)?;
+    let model = model::open(&args.model, Precision::F32)?;
     if args.bisect && !args.cases.is_empty() {
         return Err(CliError::Usage("--bisect compares with the evaluator; leave out --case".into()));
     }
-    let (program, _) = model::compile(&loaded.module, &args.model, Precision::F32)?;
     if args.bisect {
-        let inputs = fill::inputs(&loaded.module, &args.inputs)?;
-        return bisect::bisect(&loaded.module, &inputs, args);
+        let module = model.graph("--bisect")?;
+        let inputs = fill::inputs(module, &args.inputs)?;
+        return bisect::bisect(module, &inputs, args);
     }
     let cases = if args.cases.is_empty() {
-        vec![evaluator_case(&loaded.module, args)?]
+        vec![evaluator_case(model.graph("a comparison with the evaluator")?, args)?]
     } else {
         let mut all = Vec::new();
         for path in &args.cases {
@@ -59,6 +59,7 @@ pub fn verify(args: &VerifyArgs) -> Result<Outcome, CliError> {
         }
         all
     };
+    let (program, _) = model.program(&args.model, Precision::F32)?;
     let mut rows = Vec::new();
     for case in &cases {
         rows.extend(compare(&program, case, args)?);

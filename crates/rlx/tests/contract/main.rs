@@ -15,6 +15,7 @@ mod spec4_running;
 mod spec4_state;
 mod spec5_dynamic;
 mod spec6_ways;
+mod spec7_artefacts;
 
 /// From the contract to its tests: every test that `docs/contract.md` names exists, and every test here is named there.
 #[test]

@@ -1,8 +1,8 @@
 //! Section 3: every field of `CompileOptions` changes something that can be seen.
 
 use rlx::{
-    Builder, CompileError, CompileOptions, CompiledGraph, DType, Dim, Error, Fusion, Graph, MatmulPrecision, Precision,
-    PrecisionPolicy, RunError, ScaledQuant, Tensor,
+    Builder, CacheUse, CompileError, CompileOptions, CompiledGraph, DType, Dim, Error, Fusion, Graph, MatmulPrecision,
+    Precision, PrecisionPolicy, RunError, ScaledQuant, Tensor,
 };
 
 use crate::harness::{Folder, compile, dense, f32s, numbers, same, session};
@@ -398,4 +398,24 @@ fn spec_3_folding_dce_and_cse_are_the_same_in_nested_bodies_and_for_all_dtypes()
         assert!(computed >= 2, "{dtype}: {r}");
         assert!(r.placement.iter().all(|k| k.kind != "sort"), "{dtype}: {r}");
     }
+}
+
+#[test]
+fn spec_3_cache_dir_keeps_compiled_programs() {
+    let folder = Folder::new("3-cache");
+    let o = options().cache_dir(Some(folder.0.clone()));
+    let uses: Vec<CacheUse> = (0..2).map(|_| compile(dense(), &o).cache_use()).collect();
+    assert_eq!(uses, [CacheUse::Kept, CacheUse::Found]);
+    // Where passes are to be seen, they run, and the report says that nothing is kept.
+    let dumps = Folder::new("3-cache-dumps");
+    let p = compile(dense(), &o.clone().dump(Some(dumps.0.clone())));
+    assert_eq!((p.cache_use(), p.report().fallbacks[0].option), (CacheUse::Off, "cache_dir"));
+}
+
+#[test]
+fn spec_3_cache_bytes_bounds_what_is_kept() {
+    let folder = Folder::new("3-cache-bytes");
+    let o = options().cache_dir(Some(folder.0.clone())).cache_bytes(1);
+    let uses: Vec<CacheUse> = (0..2).map(|_| compile(dense(), &o).cache_use()).collect();
+    assert_eq!(uses, [CacheUse::Kept; 2]);
 }

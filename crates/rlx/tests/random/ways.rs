@@ -28,6 +28,10 @@ pub fn check(g: &RandomGraph) -> Result<(), String> {
         return Err("two threads: the bits differ from those of one thread".into());
     }
     check("unoptimised", run(&g.module, g, &base().unoptimised()))?;
+    let loaded = run_loaded(&g.module, g, &base());
+    if loaded.map_err(|e| format!("artefact: {e}"))? != run(&g.module, g, &base())? {
+        return Err("artefact: the bits differ from those of the program that was saved".into());
+    }
     check("no machine code", run(&g.module, g, &base().jit(false)))?;
     check("portable", run(&g.module, g, &base().isa(Some(rlx::driver::Isa::Portable))))?;
 
@@ -53,6 +57,22 @@ pub fn check(g: &RandomGraph) -> Result<(), String> {
 fn run(module: &Module, g: &RandomGraph, options: &CompileOptions) -> Result<Vec<Tensor>, String> {
     let session = Session::with_options(Device::Cpu, options.clone()).map_err(|e| e.to_string())?;
     let program = session.compile_hir(module).map_err(|e| e.to_string())?;
+    run_program(&program, g)
+}
+
+/// The same from a file, without compiling.
+fn run_loaded(module: &Module, g: &RandomGraph, options: &CompileOptions) -> Result<Vec<Tensor>, String> {
+    let session = Session::with_options(Device::Cpu, options.clone()).map_err(|e| e.to_string())?;
+    let mut program = session.compile_hir(module).map_err(|e| e.to_string())?;
+    let path =
+        std::env::temp_dir().join(format!("rlx-random-{}-{:?}.rlxa", std::process::id(), std::thread::current().id()));
+    program.save(&path).map_err(|e| e.to_string())?;
+    let loaded = session.load(&path).map_err(|e| e.to_string());
+    std::fs::remove_file(&path).map_err(|e| e.to_string())?;
+    run_program(&loaded?, g)
+}
+
+fn run_program(program: &CompiledGraph, g: &RandomGraph) -> Result<Vec<Tensor>, String> {
     let tensors = g.inputs.inputs.iter().filter_map(Value::as_tensor);
     let names: Vec<String> = program.inputs().iter().map(|p| p.name.to_string()).collect();
     let inputs: Vec<(&str, &Tensor)> = names.iter().map(String::as_str).zip(tensors).collect();
@@ -61,7 +81,7 @@ fn run(module: &Module, g: &RandomGraph, options: &CompileOptions) -> Result<Vec
     if first != second {
         return Err("the second run differs from the first".into());
     }
-    borrowed(&program, &inputs, &first)?;
+    borrowed(program, &inputs, &first)?;
     Ok(first)
 }
 
