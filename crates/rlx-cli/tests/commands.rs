@@ -86,7 +86,12 @@ fn results_that_cannot_be_written_are_an_error() {
 }
 
 fn with_env(args: &[&str], env: &[(&str, &str)]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_rlx")).args(args).env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR")).envs(env.iter().copied()).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_rlx"))
+        .args(args)
+        .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"))
+        .envs(env.iter().copied())
+        .output()
+        .unwrap()
 }
 
 #[test]
@@ -133,4 +138,57 @@ fn a_memory_limit_refuses_a_run_before_it_starts() {
     let out = rlx(&[&run[..], &["4063"]].concat());
     assert_eq!(code(&out), 7);
     assert!(text(&out.stderr).contains("`memory_limit` is 4063 bytes"), "{}", text(&out.stderr));
+}
+
+/// A product whose weights stand in the text.
+const WEIGHTED: &str = "func @main(%x: f32[n, 2]; param %w: f32[2, 3] = f32[2, 3](1.0, 2.0, 3.0, 4.0, 5.0, 6.0)) -> (y: f32[n, 3]) {\n  \
+                        %y = dot_general(%x, %w) {lhs_batch = [], rhs_batch = [], lhs_contract = [1], rhs_contract = [0], accumulate = none}\n  return %y\n}\n";
+
+#[test]
+fn artefacts_are_written_shown_and_run() {
+    let m = model("weighted", WEIGHTED);
+    let file = m.with_extension("rlxa");
+    let (m, file) = (m.to_str().unwrap(), file.to_str().unwrap());
+    let out = rlx(&["compile", m, "-o", file]);
+    assert_eq!(code(&out), 0, "{}", text(&out.stderr));
+    assert!(text(&out.stdout).contains("packed and prepared weights"), "{}", text(&out.stdout));
+    let how = ["--dim", "n=2", "--fill", "ones", "--json"];
+    let runs: Vec<String> = [m, file].iter().map(|f| text(&rlx(&[&["run", f], &how[..]].concat()).stdout)).collect();
+    assert!(runs[0].contains(r#""max":9.0"#) && runs[0] == runs[1], "{runs:?}");
+    let out = text(&rlx(&["inspect", file, "--json"]).stdout);
+    assert!(out.contains(r#""target":"cpu""#) && out.contains(r#""contract":1"#) && out.contains("panels"), "{out}");
+    let out = text(&rlx(&["inspect", file]).stdout);
+    assert!(out.contains("version     0.1.0") && out.contains("output"), "{out}");
+    let out = rlx(&["bench", file, "--dim", "n=2", "--seconds", "0.05", "--json", "--trust"]);
+    assert!(text(&out.stdout).contains(r#""compile_ms":0.0"#), "{}", text(&out.stdout));
+    for (wrong, want) in [
+        (vec!["compile", file], 2),
+        (vec!["verify", file, "--dim", "n=2"], 2),
+        (vec!["inspect", file, "--dim", "n=2"], 2),
+        (vec!["run", file], 6),
+        (vec!["run", "nothing.rlxa"], 3),
+    ] {
+        assert_eq!(code(&rlx(&wrong)), want, "{wrong:?}");
+    }
+    let mut bytes = std::fs::read(file).unwrap();
+    bytes[200] ^= 1;
+    std::fs::write(file, bytes).unwrap();
+    let out = rlx(&["run", file, "--dim", "n=2"]);
+    assert_eq!((code(&out), text(&out.stderr).contains("[artefact-damaged]")), (4, true), "{}", text(&out.stderr));
+}
+
+#[test]
+fn compiled_programs_are_kept_where_the_environment_says_and_not_where_the_command_line_says() {
+    let m = model("cached", WEIGHTED);
+    let dir = m.with_extension("cache");
+    let _ = std::fs::remove_dir_all(&dir);
+    let bench = |more: &[&str]| {
+        let args = [&["bench", m.to_str().unwrap(), "--dim", "n=2", "--seconds", "0.02", "--json"], more].concat();
+        text(&with_env(&args, &[("RLX_CACHE_DIR", dir.to_str().unwrap())]).stdout)
+    };
+    assert!(bench(&["--no-cache"]).contains(r#""cached":false"#) && !dir.exists());
+    assert!(bench(&[]).contains(r#""cached":false"#));
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1);
+    assert!(bench(&[]).contains(r#""cached":true"#));
+    assert!(bench(&["--no-cache"]).contains(r#""cached":false"#));
 }

@@ -583,7 +583,8 @@ fn spec_7_damaged_entries_of_the_cache_are_made_again() {
     let want = compile().run_tensors(&[("x", &x)]).unwrap();
     let entry = std::fs::read_dir(&folder.0).unwrap().next().unwrap().unwrap().path();
     let good = std::fs::read(&entry).unwrap();
-    let damage: [&dyn Fn(&mut Vec<u8>); 5] =
+    type Damage<'a> = &'a dyn Fn(&mut Vec<u8>);
+    let damage: [Damage<'_>; 5] =
         [&|b| b.truncate(100), &|b| b.clear(), &|b| b[140] ^= 1, &|b| *b.last_mut().unwrap() ^= 1, &|b| {
             let middle = b.len() / 2;
             b[middle] ^= 4;
@@ -622,7 +623,7 @@ fn spec_7_processes_share_a_cache() {
                 &p.run_tensors(&[("x", &x)]).unwrap(),
                 "shared",
             );
-            if std::process::id() % 2 == 0 {
+            if std::process::id().is_multiple_of(2) {
                 // Another one that is as large as all may be.
                 session().compile_with(dense(), &cached(dir).cache_bytes(1)).unwrap();
             }
