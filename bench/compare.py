@@ -4,9 +4,11 @@
 
 Prepares its own virtual environment from bench/requirements.txt the first time. Each round runs every engine once for `seconds` after a
 warm-up; an engine's figure is the median over rounds of its per-round medians; spread is the smallest and largest of them. A ratio
-above 1 says that RLX is faster than the fastest peer of the same round. Accuracy stands beside it: ‖out − ref‖ / ‖ref‖ of
-each engine, the reference being ONNX Runtime without graph optimisation. RLX is timed inside its own process, the peers
-through their Python packages, whose calls cost some 10 µs.
+above 1 says that RLX is faster than the fastest peer of the same round; OpenVINO that was told the sizes before it compiled has a
+column and a ratio of its own. Accuracy stands beside it: ‖out − ref‖ / ‖ref‖ of each engine, the reference being the f64 one of
+reference.py, or where there is none ONNX Runtime without graph optimisation (marked *). RLX is timed inside its own process,
+the peers through their Python packages, whose calls cost some 10 µs. PyTorch is compared where it is installed (`--engines
+…,pytorch`, see torch_peer.py).
 """
 
 import argparse
@@ -18,6 +20,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from reference import f64_outputs
+from torch_peer import Torch
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -77,7 +82,8 @@ def workloads():
 
     for b, s in [(1, 16), (1, 128), (8, 128)]:
         add(f"minilm {b}x{s}", "minilm_l6_v2", **tokens(b, s, 30522))
-    add("bert_base 1x128", "bert_base", **tokens(1, 128, 30522))
+    for b, s in [(1, 128), (8, 128)]:
+        add(f"bert_base {b}x{s}", "bert_base", **tokens(b, s, 30522))
     add("resnet50 b1", "resnet50", input=rng.standard_normal((1, 3, 224, 224), dtype=np.float32))
     add("mobilenet_v2 b1", "mobilenet_v2", input=rng.standard_normal((1, 3, 224, 224), dtype=np.float32))
     add("ppocr_det 160x224", "ppocr_det", x=rng.standard_normal((1, 3, 160, 224), dtype=np.float32))
@@ -121,6 +127,7 @@ class OpenVino:
     """OpenVINO in f32, tuned for latency."""
 
     name = "openvino"
+    static = False
 
     def __init__(self, path, inputs, threads):
         import openvino as ov
@@ -133,8 +140,8 @@ class OpenVino:
         }
         core = ov.Core()
         model = core.read_model(str(path))
-        # As a user with fixed sizes would: OpenVINO is faster where it knows them.
-        model.reshape({name: list(value.shape) for name, value in inputs.items()})
+        if self.static:
+            model.reshape({name: list(value.shape) for name, value in inputs.items()})
         self.compiled = core.compile_model(model, "CPU", hints)
         self.request = self.compiled.create_infer_request()
         for name, value in inputs.items():
@@ -146,6 +153,13 @@ class OpenVino:
 
     def round(self, seconds):
         return timed(self.request.infer, seconds)
+
+
+class StaticOpenVino(OpenVino):
+    """The same, told the sizes before it compiles: it is faster then, and serves these sizes alone."""
+
+    name = "openvino-static"
+    static = True
 
 
 def timed(run, seconds):
@@ -215,46 +229,59 @@ def measure(label, path, inputs, args, folder):
     """One workload: every engine in turn, round after round."""
     ort = Ort(path, inputs, args.threads)
     names = [o.name for o in ort.session.get_outputs()]
-    reference = Ort(path, inputs, args.threads, optimise=False).outputs()
+    reference = f64_outputs(path, inputs, names) if args.f64 else None
+    in_f64 = reference is not None
+    if not in_f64:
+        reference = Ort(path, inputs, args.threads, optimise=False).outputs()
     rlx = Rlx(args.rlx, path, inputs, args.threads, folder)
     engines = [rlx] + [e for e in [ort] if e.name in args.engines]
-    if OpenVino.name in args.engines:
+    makers = [
+        (OpenVino.name, lambda: OpenVino(path, inputs, args.threads)),
+        (StaticOpenVino.name, lambda: StaticOpenVino(path, inputs, args.threads)),
+        (Torch.name, lambda: Torch(label, inputs, args.threads)),
+    ]
+    for name, make in makers:
         try:
-            engines.append(OpenVino(path, inputs, args.threads))
+            if name in args.engines:
+                engines.append(make())
         except Exception as error:  # a peer that cannot load a model is no reason to stop
-            print(f"{label}: openvino: {str(error).strip().splitlines()[-1]}", file=sys.stderr)
-    errors = {e.name: norm_error(e.outputs(names) if e is rlx else e.outputs(), reference) for e in engines}
+            print(f"{label}: {name}: {str(error).strip().splitlines()[-1]}", file=sys.stderr)
+    errors = {e.name: norm_error(e.outputs(names) if e is rlx else e.outputs(), reference) for e in engines if e.name != Torch.name}
     times = {e.name: [] for e in engines}
     for i in range(args.rounds):
         # Who goes first changes every round, so that nobody always runs on a warmer machine.
         turn = i % len(engines)
         for e in engines[turn:] + engines[:turn]:
-            times[e.name].append(e.round(args.seconds))
-    peers = [e.name for e in engines[1:]]
+            times[e.name].append(timed(e.run, args.seconds) if e.name == Torch.name else e.round(args.seconds))
+    peers = [e.name for e in engines[1:] if e.name != StaticOpenVino.name]
     ratio = [min(times[p][i] for p in peers) / t for i, t in enumerate(times["rlx"])] if peers else []
+    static = [a / b for a, b in zip(times.get(StaticOpenVino.name, []), times["rlx"])]
     spread = lambda v: dict(median=statistics.median(v), min=min(v), max=max(v))
     return dict(
         workload=label,
         threads=args.threads,
         ms={name: spread(t) for name, t in times.items()},
         error=errors,
+        f64=in_f64,
         ratio=spread(ratio) if ratio else None,
+        static=spread(static) if static else None,
     )
 
 
 def table(rows, engines):
-    """The results as a table for people; `ratio` is the fastest peer's time over RLX's, round by round."""
+    """The results as a table for people; `ratio` is the fastest peer's time over RLX's, round by round, `static` OpenVINO's with known sizes."""
+    exact = [e for e in engines if e != Torch.name]
     lines = [
-        "| workload | threads | " + " | ".join(f"{e} ms" for e in engines) + " | ratio (spread) | "
-        + " | ".join(f"error {e}" for e in engines) + " |",
-        "|" + "---|" * (3 + 2 * len(engines)),
+        "| workload | threads | " + " | ".join(f"{e} ms" for e in engines) + " | ratio (spread) | static (spread) | "
+        + " | ".join(f"error {e}" for e in exact) + " |",
+        "|" + "---|" * (4 + len(engines) + len(exact)),
     ]
     for r in rows:
         ms = [f"{r['ms'][e]['median']:.3f}" if e in r["ms"] else "–" for e in engines]
-        errors = [f"{r['error'][e]:.1e}" if e in r["error"] else "–" for e in engines]
-        q = r["ratio"]
-        ratio = f"{q['median']:.2f} ({q['min']:.2f}–{q['max']:.2f})" if q else "–"
-        lines.append(f"| {r['workload']} | {r['threads']} | " + " | ".join([*ms, ratio, *errors]) + " |")
+        star = "" if r["f64"] else "*"
+        errors = [f"{r['error'][e]:.1e}{star}" if e in r["error"] else "–" for e in exact]
+        ratios = [f"{q['median']:.2f} ({q['min']:.2f}–{q['max']:.2f})" if q else "–" for q in (r["ratio"], r["static"])]
+        lines.append(f"| {r['workload']} | {r['threads']} | " + " | ".join([*ms, *ratios, *errors]) + " |")
     return lines
 
 
@@ -285,7 +312,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=1.0, help="of each engine in each round")
     parser.add_argument("--only", default="", help="workloads whose name contains this")
-    parser.add_argument("--engines", default="onnxruntime,openvino", help="the peers, separated by commas")
+    parser.add_argument("--engines", default="onnxruntime,openvino,openvino-static", help="the peers, separated by commas")
+    parser.add_argument("--no-f64", dest="f64", action="store_false", help="compare with ONNX Runtime's unoptimised results instead")
     parser.add_argument("--rlx", default=str(ROOT / "target" / "release" / "rlx"))
     parser.add_argument("--save", default="", help="also write bench/results/NAME.{json,md,svg}")
     args = parser.parse_args()
@@ -302,6 +330,7 @@ def main():
             errors = "  ".join(f"{e} {x:.1e}" for e, x in r["error"].items())
             q = r["ratio"]
             ratio = f"ratio {q['median']:5.2f} ({q['min']:.2f}..{q['max']:.2f})  " if q else ""
+            ratio += f"static {r['static']['median']:5.2f}  " if r["static"] else ""
             print(f"{label:18} {times}  {ratio}error {errors}", flush=True)
     if args.save:
         folder = HERE / "results"

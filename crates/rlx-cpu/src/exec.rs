@@ -310,8 +310,27 @@ fn run_kernel(
     weights: Option<&WeightSet>,
     env: &Env<'_>,
 ) -> Result<Option<Defined>, RunError> {
+    let mut ptrs = std::mem::take(&mut frame.slots);
+    ptrs.clear();
+    ptrs.extend(program.classes.slots[k].iter().map(|&b| frame.ptrs[b as usize]));
+    let result = run_with(program, frame, k, plan, bound, weights, env, &mut ptrs);
+    frame.slots = ptrs;
+    result
+}
+
+/// Runs a kernel whose buffers lie at `ptrs`.
+#[allow(clippy::too_many_arguments)]
+fn run_with(
+    program: &Program,
+    frame: &mut Frame,
+    k: usize,
+    plan: &Plan,
+    bound: &BoundSegment,
+    weights: Option<&WeightSet>,
+    env: &Env<'_>,
+    ptrs: &mut [Ptr],
+) -> Result<Option<Defined>, RunError> {
     let node = &program.lir.kernels[k];
-    let mut ptrs: Memory = program.classes.slots[k].iter().map(|&b| frame.ptrs[b as usize]).collect();
     let failed = |message: String| RunError::Kernel {
         kernel: node.kernel.kind().to_string(),
         loc: node.loc.to_string(),
@@ -319,7 +338,7 @@ fn run_kernel(
     };
     if let (Plan::Control(c), KernelCode::Nested(programs)) = (plan, &program.codes[k]) {
         let mut nested = std::mem::take(&mut frame.nested[k]);
-        let bufs = Buffers::new(&ptrs);
+        let bufs = Buffers::new(ptrs);
         let inner = weights.and_then(|w| w.nested.get(k)).map_or(&[][..], Vec::as_slice);
         let result = control::run(c, programs, &mut nested, inner, bufs, &bound.symbols, env, &failed);
         frame.nested[k] = nested;
@@ -335,7 +354,7 @@ fn run_kernel(
             let odd = slot
                 .and_then(|s| ptrs.get(s))
                 .is_some_and(|p| !p.get().addr().is_multiple_of(alignment(program.lir.buffer(c.rhs.buffer).dtype)));
-            let cx = RunCx { bufs: Buffers::new(&ptrs), region, isa: program.isa, weight };
+            let cx = RunCx { bufs: Buffers::new(ptrs), region, isa: program.isa, weight };
             match slot {
                 Some(s) if odd && contract::reads_right(p, &cx) => {
                     let bytes = output_bytes(program, bound, c.rhs.buffer.index())?;
@@ -350,7 +369,7 @@ fn run_kernel(
         }
         _ => None,
     };
-    let cx = RunCx { bufs: Buffers::new(&ptrs), region, isa: program.isa, weight };
+    let cx = RunCx { bufs: Buffers::new(ptrs), region, isa: program.isa, weight };
     // SAFETY: every buffer that a kernel of this segment names has memory of the size that the binding gave it: inputs
     // and parameters were checked against their ports, constants against their dtype, the rest was just placed. A
     // program's kernels run one after another, and buffers that live at the same time do not overlap.

@@ -24,6 +24,8 @@ pub struct Frame {
     pub states: Vec<State>,
     /// Sizes of the outputs of the latest run that lent them, by output.
     pub lent: Vec<Sizes>,
+    /// Where the buffers of the kernel that runs lie, by slot: memory kept from kernel to kernel.
+    pub slots: Vec<Ptr>,
     /// Frames of nested programs, by kernel.
     pub nested: Vec<Vec<Frame>>,
 }
@@ -57,6 +59,7 @@ impl Frame {
             staging: lir.inputs.iter().map(|_| None).collect(),
             states: lir.states.iter().map(|_| State::default()).collect(),
             lent: vec![Sizes::new(); lir.outputs.len()],
+            slots: Vec::new(),
             nested: nested.collect(),
         };
         for &(b, p) in &program.consts {

@@ -192,8 +192,12 @@ impl Blocks {
 }
 
 /// The position of point number `point` (row-major) of a space in a walk.
+#[inline]
 pub fn position(mut point: usize, sizes: &[usize], offset: i64, strides: &[i64]) -> i64 {
     let mut at = offset;
+    if point == 0 {
+        return at;
+    }
     for (&n, &s) in sizes.iter().zip(strides).rev() {
         let n = n.max(1);
         at += (point % n) as i64 * s;

@@ -3,6 +3,7 @@
 //! - `chain`: a chain of twelve elementwise ops over two inputs that are used again, against a copy of as many bytes;
 //! - `small`: ten ops (4×4 products and tanh in turn): time of a run;
 //! - `callers`: sixteen callers of one program at once, against the same work in sequence;
+//! - `attention`: attention of one sequence, twelve heads, as GFLOP/s of its products, on one thread;
 //! - `product`: products, as GFLOP/s, and a product of one row, as GB/s, on one and two threads.
 #![allow(clippy::print_stdout)]
 
@@ -132,6 +133,31 @@ fn product(m: usize, k: usize, n: usize, threads: usize) -> Result<(), Failure> 
     Ok(())
 }
 
+fn attention(queries: usize, heads: usize, head_dim: usize) -> Result<(), Failure> {
+    let (ty, scale) = (format!("f32[1, {queries}, {heads}, {head_dim}]"), (head_dim as f64).sqrt().recip());
+    let text = format!(
+        "func @main(%q: {ty}, %k: {ty}, %v: {ty}) -> (out: {ty}) {{
+  %0 = attention(%q, %k, %v) {{layout = bshd, scale = {scale}, causal = false, window = none, softcap = none, mask = none}}
+  return %0
+}}
+"
+    );
+    let mut program = compile(&text, 1)?;
+    let dims = [1, queries, heads, head_dim];
+    let values: Vec<f32> = (0..dims.iter().product::<usize>()).map(|i| (i % 17) as f32 / 17.0 - 0.5).collect();
+    let x = f32s(&dims, &values);
+    let time = median(1.0, || {
+        program.run_raw(&[x, x, x])?;
+        Ok(())
+    })?;
+    let flops = 4.0 * (heads * queries * queries * head_dim) as f64;
+    println!(
+        "attention {heads} heads, {queries} queries, {head_dim} features: {time:.0} µs, {:.1} GFLOP/s",
+        flops / time / 1e3
+    );
+    Ok(())
+}
+
 fn callers() -> Result<(), Failure> {
     const CALLERS: usize = 16;
     const RUNS: usize = 200;
@@ -181,6 +207,11 @@ fn main() -> Result<(), Failure> {
             product(1024, 1024, 1024, threads)?;
             product(1, 4096, 4096, threads)?;
         }
+    }
+    if wanted("attention") {
+        attention(128, 12, 32)?;
+        attention(128, 12, 64)?;
+        attention(16, 12, 32)?;
     }
     if wanted("small") {
         small()?;

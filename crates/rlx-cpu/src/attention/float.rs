@@ -120,7 +120,9 @@ unsafe fn one_block(p: &AttentionPlan, run: &RunCx<'_>, b: usize, h: usize, quer
         // SAFETY: parts lie within the memory and apart; walks were checked at bind.
         unsafe {
             let product = std::slice::from_raw_parts_mut(product, products);
-            std::slice::from_raw_parts_mut(out, m * dv).fill(0.0);
+            if seen.is_empty() {
+                out.write_bytes(0, m * dv);
+            }
             let most = std::slice::from_raw_parts_mut(most, m);
             let sums = std::slice::from_raw_parts_mut(sums, m);
             most.fill(f32::NEG_INFINITY);
@@ -139,44 +141,55 @@ unsafe fn one_block(p: &AttentionPlan, run: &RunCx<'_>, b: usize, h: usize, quer
                     gemm(run.isa, &product_args, product);
                 }
                 // What each row sees, with what is added to it.
-                let seen_by = |r: usize, row: *mut f32| {
+                let mask_of = |i: usize, low: usize, n: usize, row: *mut f32| {
+                    p.mask.as_ref().map(|(boolean, a)| {
+                        let start = a.start([b, h, i]) + (first + low) as i64 * a.strides[3];
+                        mask_values(*boolean, a, base(a), start, n, row.add(low), bytes.cast()).wrapping_sub(low)
+                    })
+                };
+                let each = |r: usize| {
                     let i = queries.start + r;
                     let visible = reach(p, i..i + 1);
                     let low = visible.start.clamp(keys.start, keys.end) - first;
                     let high = (visible.end.clamp(keys.start, keys.end) - first).max(low);
-                    let mask = p.mask.as_ref().filter(|_| low < high).map(|(boolean, a)| {
-                        let start = a.start([b, h, i]) + (first + low) as i64 * a.strides[3];
-                        let at = row.add(low);
-                        mask_values(*boolean, a, base(a), start, high - low, at, bytes.cast()).wrapping_sub(low)
-                    });
+                    let mask = if low < high { mask_of(i, low, high - low, mask_row) } else { None };
                     Seen { low, high, mask }
                 };
-                let rows_of = SoftmaxRows {
-                    scores,
-                    n,
-                    softcap: p.softcap.map(|c| c as f32),
-                    most,
-                    sums,
-                    out,
-                    width: dv,
-                    seen_by: &seen_by,
-                    mask_row,
+                let alike = !p.causal && p.window.is_none() && p.mask.as_ref().is_none_or(|(_, a)| a.strides[2] == 0);
+                let sees = if alike {
+                    // A mask that hides nothing is left out.
+                    let mask = mask_of(queries.start, 0, n, mask_row).filter(|&m| (0..n).any(|j| *m.add(j) != 0.0));
+                    Sees::Alike(Seen { low: 0, high: n, mask })
+                } else {
+                    Sees::Each(&each)
                 };
+                let softcap = p.softcap.map(|c| c as f32);
+                let rows_of = SoftmaxRows { scores, n, softcap, most, sums, out, width: dv, sees };
                 dispatch(run.isa, rows_of);
                 let v = rows(&p.v, base(&p.v), p.v.start([b, kv, first]), n, dv, wide_v);
                 let weights = Strided { data: scores, row: KEYS as isize, col: 1 };
-                gemm(run.isa, &args(m, dv, n, weights, v, out, dv as isize, true), product);
+                let add = first != seen.start;
+                gemm(run.isa, &args(m, dv, n, weights, v, out, dv as isize, add), product);
             }
             // A row that is not finite is computed again.
             let redo = |r: usize| generic::row(p, run, b, h, queries.start + r);
-            let to = |r: usize| p.out.start([b, h, queries.start + r]);
+            let start = p.out.start([b, h, queries.start]);
             let data = base(&p.out).get();
-            dispatch(run.isa, Divide { out, width: dv, sums, plan: &p.out, data, to: &to, redo: &redo });
+            dispatch(run.isa, Divide { out, width: dv, sums, plan: &p.out, data, start, redo: &redo });
         }
     });
 }
 
+/// What queries see of a block of keys.
+enum Sees<'a> {
+    /// All the same.
+    Alike(Seen),
+    /// What row r sees; its mask may lie in memory that is used again for the next row.
+    Each(&'a dyn Fn(usize) -> Seen),
+}
+
 /// What a query sees of a block of keys.
+#[derive(Clone, Copy)]
 struct Seen {
     /// Keys that it sees; others get weight 0.
     low: usize,
@@ -227,9 +240,7 @@ struct SoftmaxRows<'a> {
     sums: &'a mut [f32],
     out: *mut f32,
     width: usize,
-    /// What row r sees; its mask may be put into the row given.
-    seen_by: &'a dyn Fn(usize, *mut f32) -> Seen,
-    mask_row: *mut f32,
+    sees: Sees<'a>,
 }
 
 impl Kernel for SoftmaxRows<'_> {
@@ -237,9 +248,13 @@ impl Kernel for SoftmaxRows<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        for (r, (most, sum)) in self.most.iter_mut().zip(self.sums).enumerate() {
+        for r in 0..self.most.len().min(self.sums.len()) {
             let scores = self.scores.wrapping_add(r * KEYS);
-            let seen = (self.seen_by)(r, self.mask_row);
+            let seen = match &self.sees {
+                Sees::Alike(seen) => *seen,
+                Sees::Each(of) => of(r),
+            };
+            let (most, sum) = (&mut self.most[r], &mut self.sums[r]);
             // SAFETY: the maker answers for a row of scores and of the result.
             let shrink = unsafe { softmax_row(s, scores, self.n, &seen, self.softcap, most, sum) };
             if shrink != 1.0 {
@@ -279,11 +294,20 @@ unsafe fn softmax_row<S: Simd>(
     // SAFETY: for the whole body, indices stay below `n`.
     unsafe {
         let mut j = low;
-        while softcap.is_none() && mask.is_none() && j + APART * S::W <= high {
-            for (i, m) in most.iter_mut().enumerate() {
-                *m = s.max_fast(s.load(scores.add(j + i * S::W)), *m);
+        if softcap.is_none() {
+            while j + APART * S::W <= high {
+                for i in 0..APART {
+                    let at = scores.add(j + i * S::W);
+                    let mut v = s.load(at);
+                    if let Some(mask) = mask {
+                        v = s.add(v, s.load(mask.wrapping_add(j + i * S::W)));
+                        s.store(at, v);
+                    }
+                    // NaN is left out here and found in the sum.
+                    most[i] = s.max_fast(v, most[i]);
+                }
+                j += APART * S::W;
             }
-            j += APART * S::W;
         }
         while j < high {
             let lanes = (high - j).min(S::W);
@@ -297,14 +321,14 @@ unsafe fn softmax_row<S: Simd>(
                 v = s.add(v, read(s, mask.wrapping_add(j), lanes));
             }
             write(s, at, v, lanes);
-            // NaN is left out here and found in the sum.
             let v = if lanes == S::W { v } else { tail(s, at, lanes, f32::NEG_INFINITY) };
             most[0] = s.max_fast(v, most[0]);
             j += lanes;
         }
         let most = s.max_fast(s.max_fast(most[0], most[1]), s.max_fast(most[2], most[3]));
         let before = *row_most;
-        let now = fold(s, most, before, |a, b| if b > a { b } else { a });
+        let most = fold(s, most, |a, b| if b > a { b } else { a });
+        let now = if most > before { most } else { before };
         scores.write_bytes(0, low);
         scores.add(high).write_bytes(0, n - high);
         if now == f32::NEG_INFINITY {
@@ -320,18 +344,18 @@ unsafe fn softmax_row<S: Simd>(
         let mut sums = [s.zero(); APART];
         let mut j = low;
         while j + APART * S::W <= high {
-            for (i, sum) in sums.iter_mut().enumerate() {
+            for i in 0..APART {
                 let at = scores.add(j + i * S::W);
-                let v = math::exp(s, s.sub(s.load(at), top));
+                let v = math::exp_weight(s, s.sub(s.load(at), top));
                 s.store(at, v);
-                *sum = s.add(*sum, v);
+                sums[i] = s.add(sums[i], v);
             }
             j += APART * S::W;
         }
         while j < high {
             let lanes = (high - j).min(S::W);
             let at = scores.add(j);
-            let v = math::exp(s, s.sub(read(s, at, lanes), top));
+            let v = math::exp_weight(s, s.sub(read(s, at, lanes), top));
             write(s, at, v, lanes);
             sums[0] = s.add(sums[0], if lanes == S::W { v } else { tail(s, at, lanes, 0.0) });
             j += lanes;
@@ -340,7 +364,7 @@ unsafe fn softmax_row<S: Simd>(
         // Nothing was summed before the first visible key.
         let shrink = if before == now || before == f32::NEG_INFINITY { 1.0 } else { (before - now).exp() };
         *row_most = now;
-        *row_sum = fold(s, sum, *row_sum * shrink, |a, b| a + b);
+        *row_sum = *row_sum * shrink + fold(s, sum, |a, b| a + b);
         shrink
     }
 }
@@ -352,8 +376,8 @@ struct Divide<'a> {
     sums: &'a [f32],
     plan: &'a BoundAccess,
     data: *mut u8,
-    /// Where row r begins in the result.
-    to: &'a dyn Fn(usize) -> i64,
+    /// Where row 0 begins in the result.
+    start: i64,
     /// Computes row r again.
     redo: &'a dyn Fn(usize),
 }
@@ -363,37 +387,78 @@ impl Kernel for Divide<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let step = self.plan.strides[3];
-        for (r, &sum) in self.sums.iter().enumerate() {
-            let row = self.out.wrapping_add(r * self.width);
-            let by = s.splat(sum);
-            // 0 · x is 0 for finite x only.
-            let (mut zeros, mut j) = (s.zero(), 0);
-            // SAFETY: rows are `width` long, and lie in the result where `to` says.
-            unsafe {
-                while j < self.width {
-                    let lanes = (self.width - j).min(S::W);
-                    let v = s.div(read(s, row.add(j), lanes), by);
-                    write(s, row.add(j), v, lanes);
-                    let v = if lanes == S::W { v } else { tail(s, row.add(j), lanes, 0.0) };
-                    zeros = s.add(zeros, s.mul(v, s.zero()));
-                    j += lanes;
-                }
-                if sum == 0.0 || fold(s, zeros, 0.0, |a, b| a + b) != 0.0 {
-                    (self.redo)(r);
-                    continue;
-                }
-                let to = (self.to)(r);
-                if self.plan.dtype == DType::F32 && step == 1 {
-                    let to = self.data.cast::<f32>().wrapping_offset(to as isize);
-                    row.copy_to_nonoverlapping(to, self.width);
-                } else {
+        let (row_step, step) = (self.plan.strides[2], self.plan.strides[3]);
+        let direct = self.plan.dtype == DType::F32 && step == 1;
+        let data = self.data.cast::<f32>();
+        // 0 · x is 0 for finite x only.
+        let mut zeros = s.zero();
+        let mut empty = false;
+        // SAFETY: for the whole body: rows are `width` long, and lie in the result at `row_step` from each other.
+        unsafe {
+            for r in 0..self.sums.len() {
+                let row = self.out.wrapping_add(r * self.width);
+                let to = self.start + r as i64 * row_step;
+                let at = if direct { data.wrapping_offset(to as isize) } else { row };
+                empty |= self.sums[r] == 0.0;
+                zeros = s.add(zeros, self.row(s, r, at));
+                if !direct {
                     let block = io::Block { sizes: &[self.width], strides: &[step] };
                     io::store(self.plan.dtype, self.data, to, block, row.cast());
                 }
             }
+            if !empty && fold(s, zeros, |a, b| a + b) == 0.0 {
+                return;
+            }
+            for r in 0..self.sums.len() {
+                // Rows that lie in the result already are divided once more, for the check alone.
+                let row = self.out.wrapping_add(r * self.width);
+                let zeros = if direct { self.row(s, r, row) } else { finite(s, row, self.width) };
+                if self.sums[r] == 0.0 || fold(s, zeros, |a, b| a + b) != 0.0 {
+                    (self.redo)(r);
+                }
+            }
         }
     }
+}
+
+impl Divide<'_> {
+    /// Row r divided by its sum, to `to`; gives zeros if all of it is finite.
+    /// # Safety
+    /// `to` has room for the row.
+    #[inline(always)]
+    unsafe fn row<S: Simd>(&self, s: S, r: usize, to: *mut f32) -> S::F {
+        let (row, by) = (self.out.wrapping_add(r * self.width), s.splat(self.sums[r]));
+        let (mut zeros, mut j) = (s.zero(), 0);
+        // SAFETY: the caller's promise.
+        unsafe {
+            while j + S::W <= self.width {
+                let v = s.div(s.load(row.add(j)), by);
+                s.store(to.add(j), v);
+                zeros = s.add(zeros, s.mul(v, s.zero()));
+                j += S::W;
+            }
+            if j < self.width {
+                let lanes = self.width - j;
+                let v = s.div(s.load_partial(row.add(j), lanes), by);
+                s.store_partial(to.add(j), v, lanes);
+                zeros = s.add(zeros, s.mul(tail(s, to.add(j), lanes, 0.0), s.zero()));
+            }
+        }
+        zeros
+    }
+}
+
+/// Zeros if all of a row is finite.
+/// # Safety
+/// `row` holds `width` elements.
+#[inline(always)]
+unsafe fn finite<S: Simd>(s: S, row: *const f32, width: usize) -> S::F {
+    let mut zeros = s.zero();
+    for j in (0..width).step_by(S::W) {
+        // SAFETY: the caller's promise.
+        zeros = s.add(zeros, s.mul(unsafe { tail(s, row.add(j), (width - j).min(S::W), 0.0) }, s.zero()));
+    }
+    zeros
 }
 
 /// Reads up to `W` elements; partial accesses are slow on some machines.
@@ -428,13 +493,20 @@ unsafe fn tail<S: Simd>(s: S, at: *const f32, lanes: usize, fill: f32) -> S::F {
     unsafe { s.load(all.as_ptr()) }
 }
 
-/// Folds lanes in order.
+/// Folds lanes, each half onto the other.
 #[inline(always)]
-fn fold<S: Simd>(s: S, v: S::F, init: f32, f: impl Fn(f32, f32) -> f32) -> f32 {
+fn fold<S: Simd>(s: S, v: S::F, f: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [0.0f32; crate::simd::MAX_W];
     // SAFETY: the array has MAX_W ≥ W elements.
     unsafe { s.store(lanes.as_mut_ptr(), v) };
-    lanes.iter().take(S::W).fold(init, |a, &b| f(a, b))
+    let mut n = S::W;
+    while n > 1 {
+        n /= 2;
+        for i in 0..n {
+            lanes[i] = f(lanes[i], lanes[i + n]);
+        }
+    }
+    lanes[0]
 }
 
 /// Keys asked for ahead.
@@ -484,7 +556,7 @@ impl Kernel for Dots {
                 }
                 for (i, &sum) in sums.iter().enumerate().take(many) {
                     // SAFETY: row r of the scores holds KEYS elements.
-                    unsafe { *scores.add(r * KEYS + j + i) = fold(s, sum, 0.0, |a, b| a + b) * scale };
+                    unsafe { *scores.add(r * KEYS + j + i) = fold(s, sum, |a, b| a + b) * scale };
                 }
                 j += many;
             }

@@ -5,13 +5,13 @@
 //! ([`Menu`]) and its walks are matrices; else finished blocks go through the tile machine.
 
 use super::ContractPlan;
-use super::operand::{Axes, Operand, Panels, has_panels, panels};
+use super::operand::{Axes, Operand, Panels, Rights, has_panels, panels};
 use crate::buffers::{BindCx, BindError, BoundAccess, Ptr, RunCx, Sizes, Strides};
 use crate::epilogue::Finish;
 use crate::epilogue::direct::{self, Direct, Matrix};
 use crate::epilogue::menu::Menu;
 use crate::epilogue::tile::OnBlocks;
-use crate::gemm::{self, BOperand, GemmArgs, Strided, gemm_tasks};
+use crate::gemm::{self, BOperand, GemmArgs, Planned, Strided, gemm_tasks, is_one_task};
 use crate::space::position;
 use crate::tile::code::Code;
 use crate::tile::{Work, scratch};
@@ -28,7 +28,9 @@ pub struct Product {
     n: usize,
     k: usize,
     left: Operand,
-    right: Operand,
+    rights: Rights,
+    /// The product of packed panels as a whole, where it is one task and reads and writes matrices where they lie.
+    whole: Option<Planned>,
     /// Steps on the loops: slabs of the operands, rows and columns of the output.
     left_slab: Strides,
     right_slab: Strides,
@@ -220,12 +222,13 @@ pub fn plan(
     let direct = menu
         .filter(|_| is_direct)
         .and_then(|menu| Direct::new(menu, (0..walks.len()).map(matrix), in_place == Some(true)));
-    let product = Product {
+    let mut product = Product {
         m: inner_m.size,
         n: inner_n.size,
         k: k_sizes.iter().product(),
         left,
-        right,
+        rights: Rights::new(cx.isa, smallvec![right]),
+        whole: None,
         left_slab,
         right_slab,
         row: steps(ROW),
@@ -233,7 +236,37 @@ pub fn plan(
         row_step: usize::try_from(inner_m.steps[ROW]).unwrap_or(0),
         outer: sizes,
     };
+    let one = product.outer.iter().all(|&n| n == 1) && is_one_task(product.m, product.n, product.k);
+    if let (true, Some(direct), Some(a)) = (one, &direct, product.left.strided(std::ptr::null(), 0)) {
+        let mut args = product.args(a, BOperand::Packed(std::ptr::null()));
+        args.c = std::ptr::dangling_mut();
+        args.epilogue.in_place = direct.in_place();
+        product.whole = Some(Planned::new(cx.isa, &args));
+    }
     Ok(Some((product, direct)))
+}
+
+impl Product {
+    /// The right operand.
+    fn right(&self) -> &Operand {
+        &self.rights.operands()[0]
+    }
+
+    /// A product of all rows, without a result.
+    fn args(&self, a: Strided, b: BOperand) -> GemmArgs<'static> {
+        GemmArgs {
+            m: self.m,
+            n: self.n,
+            k: self.k,
+            a: a.into(),
+            b,
+            c: std::ptr::null_mut(),
+            c_row: 0,
+            c_col: 1,
+            accumulate: false,
+            epilogue: gemm::Epilogue::default(),
+        }
+    }
 }
 
 /// Rows that are gathered at a time.
@@ -250,7 +283,7 @@ enum Right {
 
 /// True if a run reads the right operand where it lies, and not only its kept panels.
 pub fn reads_right(p: &Product, run: &RunCx<'_>) -> bool {
-    !has_panels(run, std::slice::from_ref(&p.right))
+    !has_panels(run, &p.rights)
 }
 
 /// Makes the panels that runs keep.
@@ -266,34 +299,61 @@ pub unsafe fn pack(p: &Product, run: &RunCx<'_>) {
 /// As [`crate::map::run`].
 pub unsafe fn run(p: &Product, finish: &Finish, code: &Code, run: &RunCx<'_>) {
     // SAFETY: the caller's promise.
-    if let Some(packed) = unsafe { panels(run, std::slice::from_ref(&p.right)) } {
+    if let Some(packed) = unsafe { panels(run, &p.rights) } {
         // SAFETY: as above.
-        return unsafe { products(p, finish, code, run, &Right::Panels(packed[0])) };
+        return unsafe {
+            match (&p.whole, finish.direct()) {
+                (Some(planned), Some(direct)) => whole(p, planned, direct, run, packed),
+                _ => products(p, finish, code, run, &Right::Panels(packed)),
+            }
+        };
     }
-    let base = Ptr(run.bufs.base(p.right.buffer));
-    if p.right.strided(base.get(), 0).is_some() {
+    let right = p.right();
+    let base = Ptr(run.bufs.base(right.buffer));
+    if right.strided(base.get(), 0).is_some() {
         // SAFETY: as above.
         return unsafe { products(p, finish, code, run, &Right::Plain) };
     }
-    let (slabs, slab) = (p.right.slabs.len(), p.k * p.n);
+    let (slabs, slab) = (right.slabs.len(), p.k * p.n);
     scratch::with((slabs * slab).max(1) * size_of::<f32>(), |memory| {
         let dense = Ptr(memory.as_mut_ptr());
         run.region.parallel_for(slabs * p.k, &|i| {
             let (s, row) = (i / p.k, i % p.k);
             let dst = dense.get().cast::<f32>().wrapping_add(s * slab + row * p.n);
             // SAFETY: the caller's promise; each row has a place of its own.
-            unsafe { p.right.gather(base.get(), s, row..row + 1, dst) };
+            unsafe { right.gather(base.get(), s, row..row + 1, dst) };
         });
         // SAFETY: the caller's promise.
         unsafe { products(p, finish, code, run, &Right::Dense(dense)) };
     });
 }
 
+/// Runs a product that was planned as a whole.
+/// # Safety
+/// As [`run`]; `panels` hold the right operand.
+unsafe fn whole(p: &Product, planned: &Planned, direct: &Direct, run: &RunCx<'_>, panels: Panels) {
+    let Some(a) = p.left.strided(run.bufs.base(p.left.buffer), 0) else { return };
+    let mut args = p.args(a, BOperand::Packed(panels.slab(0)));
+    direct.set(&mut args, &run.bufs, &[], 0, (0, 0), 1);
+    let multiply = |memory: &mut [f32]| {
+        // SAFETY: the operands' walks were checked at bind, and the memory has room.
+        unsafe { gemm::gemm_planned(run.isa, &args, planned, memory) };
+    };
+    match planned.scratch_len() {
+        0 => multiply(&mut []),
+        len => scratch::with(len * size_of::<f32>(), |memory| {
+            // SAFETY: the memory has room for `len` elements and is aligned to a cache line.
+            multiply(unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast::<f32>(), len) });
+        }),
+    }
+}
+
 /// # Safety
 /// As [`run`]; `right` holds the right operand.
 unsafe fn products(p: &Product, finish: &Finish, code: &Code, run: &RunCx<'_>, right: &Right) {
     let outer: usize = p.outer.iter().product();
-    let (left_base, right_base) = (Ptr(run.bufs.base(p.left.buffer)), Ptr(run.bufs.base(p.right.buffer)));
+    let in_place = p.right();
+    let (left_base, right_base) = (Ptr(run.bufs.base(p.left.buffer)), Ptr(run.bufs.base(in_place.buffer)));
     let gathered = p.left.strided(left_base.get(), 0).is_none();
     // Many products share the threads; few are divided.
     let threads = run.region.threads().div_ceil(outer.max(1));
@@ -311,7 +371,7 @@ unsafe fn products(p: &Product, finish: &Finish, code: &Code, run: &RunCx<'_>, r
                 row: p.n as isize,
                 col: 1,
             }),
-            Right::Plain => match p.right.strided(right_base.get(), b_slab) {
+            Right::Plain => match in_place.strided(right_base.get(), b_slab) {
                 Some(b) => BOperand::Strided(b),
                 None => return,
             },
@@ -329,18 +389,8 @@ unsafe fn products(p: &Product, finish: &Finish, code: &Code, run: &RunCx<'_>, r
             row: &on_row,
             col: at(&p.col),
         });
-        let mut args = GemmArgs {
-            m: rows,
-            n: p.n,
-            k: p.k,
-            a: Strided { data: std::ptr::null(), row: p.k as isize, col: 1 }.into(),
-            b,
-            c: std::ptr::null_mut(),
-            c_row: 0,
-            c_col: 1,
-            accumulate: false,
-            epilogue: gemm::Epilogue::default(),
-        };
+        let mut args = p.args(Strided { data: std::ptr::null(), row: p.k as isize, col: 1 }, b);
+        args.m = rows;
         match finish.direct() {
             Some(d) => d.set(&mut args, &run.bufs, &p.outer, o, (first, 0), 1),
             None => args.epilogue.hook = hook.as_ref().map(|h| h as _),

@@ -127,69 +127,126 @@ impl Panels {
 /// Panels of several operands.
 pub type PanelSet = SmallVec<[Panels; 4]>;
 
-/// Where the panels of operands lie behind each other from `start` on, and how many elements they have.
-fn lay_out(isa: Isa, operands: &[Operand], start: *mut u8) -> Option<(PanelSet, usize)> {
-    let (mut set, mut total) = (PanelSet::new(), 0usize);
-    for b in operands {
-        let slab = packed_b_len(isa, b.rows.len(), b.cols.len())?;
-        set.push(Panels { data: Ptr(start.cast::<f32>().wrapping_add(total).cast()), slab });
-        total = total.checked_add(slab.checked_mul(b.slabs.len())?)?.checked_next_multiple_of(16)?;
+/// The right operands of a kernel and how their panels lie behind each other, worked out when sizes are known.
+#[derive(Debug)]
+pub struct Rights {
+    operands: SmallVec<[Operand; 1]>,
+    /// What the packed forms depend on.
+    fingerprint: u64,
+    /// Where each operand's panels begin, and how long a slab is, in elements.
+    places: SmallVec<[(usize, usize); 2]>,
+    /// Elements of all; `None` where they are more than memory can have.
+    total: Option<usize>,
+}
+
+impl Rights {
+    /// Lays panels out.
+    pub fn new(isa: Isa, operands: SmallVec<[Operand; 1]>) -> Rights {
+        let fingerprint = operands.iter().fold(1, |h: u64, b| h.rotate_left(7) ^ b.fingerprint(isa));
+        let mut places = SmallVec::new();
+        let lay_out = |places: &mut SmallVec<[(usize, usize); 2]>| {
+            let mut total = 0usize;
+            for b in &operands {
+                let slab = packed_b_len(isa, b.rows.len(), b.cols.len())?;
+                places.push((total, slab));
+                total = total.checked_add(slab.checked_mul(b.slabs.len())?)?.checked_next_multiple_of(16)?;
+            }
+            total.checked_mul(size_of::<f32>())?.checked_add(HEADER)?;
+            Some(total)
+        };
+        let total = lay_out(&mut places);
+        Rights { operands, fingerprint, places, total }
     }
-    Some((set, total))
+
+    /// The operands.
+    pub fn operands(&self) -> &[Operand] {
+        &self.operands
+    }
+
+    /// The panels, from `start` on.
+    fn at(&self, start: *mut u8) -> PanelSet {
+        let start = start.cast::<f32>();
+        self.places.iter().map(|&(at, slab)| Panels { data: Ptr(start.wrapping_add(at).cast()), slab }).collect()
+    }
+
+    /// Is this what a kept form was made from, and has it all elements? It may have been read from a file.
+    #[inline]
+    fn made(&self, kept: &Kept) -> bool {
+        let bytes = kept.as_slice();
+        let same = bytes.first_chunk::<8>().is_some_and(|&b| u64::from_le_bytes(b) == self.fingerprint);
+        let elements = bytes.len().checked_sub(HEADER).map(|n| n / size_of::<f32>());
+        same && self.total.is_some_and(|total| elements.is_some_and(|n| n >= total))
+    }
+
+    /// # Safety
+    /// `run` has the operands' memory; `set` has room.
+    unsafe fn pack(&self, run: &RunCx<'_>, set: &PanelSet) {
+        for (b, &to) in self.operands.iter().zip(set) {
+            // SAFETY: the caller's promise.
+            unsafe { pack(run, b, to) };
+        }
+    }
 }
 
 /// True if the panels of right operands are kept, so that [`panels`] will not read the operands.
-pub fn has_panels(run: &RunCx<'_>, operands: &[Operand]) -> bool {
-    let fingerprint = operands.iter().fold(1, |h: u64, b| h.rotate_left(7) ^ b.fingerprint(run.isa));
-    let Some((_, total)) = lay_out(run.isa, operands, std::ptr::null_mut()) else { return false };
-    run.weight.and_then(|w| w.made()).is_some_and(|kept| is_made(kept, fingerprint, total))
-}
-
-/// True if a kept form is of what has this fingerprint, and has all its elements.
-fn is_made(kept: &Kept, fingerprint: u64, total: usize) -> bool {
-    let bytes = kept.as_slice();
-    bytes.first_chunk::<8>().is_some_and(|&b| u64::from_le_bytes(b) == fingerprint)
-        && bytes.len().checked_sub(HEADER).is_some_and(|n| n / size_of::<f32>() >= total)
+pub fn has_panels(run: &RunCx<'_>, rights: &Rights) -> bool {
+    run.weight.and_then(|w| w.made()).is_some_and(|kept| rights.made(kept))
 }
 
 /// The panels of right operands that stay the same from run to run, made at the first one; `None` where they cannot be
 /// kept.
 /// # Safety
 /// `run` has the operands' memory.
-pub unsafe fn panels(run: &RunCx<'_>, operands: &[Operand]) -> Option<PanelSet> {
+unsafe fn all_panels(run: &RunCx<'_>, rights: &Rights) -> Option<PanelSet> {
+    // SAFETY: the caller's promise.
+    let kept = unsafe { kept(run, rights) }?;
+    Some(rights.at(kept.get()))
+}
+
+/// The panels of one right operand that stays the same from run to run, as [`with_panels`] would have them.
+/// # Safety
+/// `run` has the operand's memory.
+#[inline]
+pub unsafe fn panels(run: &RunCx<'_>, rights: &Rights) -> Option<Panels> {
+    let &(_, slab) = rights.places.first()?;
+    // SAFETY: the caller's promise.
+    Some(Panels { data: unsafe { kept(run, rights) }?, slab })
+}
+
+/// Where the kept panels begin, made now if they are not yet.
+/// # Safety
+/// `run` has the operands' memory.
+#[inline]
+unsafe fn kept(run: &RunCx<'_>, rights: &Rights) -> Option<Ptr> {
     let weight = run.weight?;
-    let fingerprint = operands.iter().fold(1, |h: u64, b| h.rotate_left(7) ^ b.fingerprint(run.isa));
     let make = || {
-        let (_, total) = lay_out(run.isa, operands, std::ptr::null_mut())?;
-        let mut memory = AlignedBuffer::uninit(total.checked_mul(size_of::<f32>())?.checked_add(HEADER)?).ok()?;
+        let mut memory = AlignedBuffer::uninit(rights.total? * size_of::<f32>() + HEADER).ok()?;
         let start = memory.as_mut_ptr();
-        let (set, _) = lay_out(run.isa, operands, start.wrapping_add(HEADER))?;
         // SAFETY: the buffer has room for the header and all panels, and is aligned beyond 8 bytes.
         unsafe {
-            start.cast::<u64>().write(fingerprint.to_le());
-            operands.iter().zip(&set).for_each(|(b, &to)| pack(run, b, to));
+            start.cast::<u64>().write(rights.fingerprint.to_le());
+            rights.pack(run, &rights.at(start.wrapping_add(HEADER)));
         }
         Some(memory)
     };
     let kept = weight.get_or_make(make)?;
     // Another binding's kernel may have packed the operand as another matrix.
-    let (set, total) = lay_out(run.isa, operands, kept.as_ptr().wrapping_add(HEADER).cast_mut())?;
-    is_made(kept, fingerprint, total).then_some(set)
+    rights.made(kept).then(|| Ptr(kept.as_ptr().wrapping_add(HEADER).cast_mut()))
 }
 
 /// Runs `f` with the panels of right operands: kept ones, or else packed for this run.
 /// # Safety
 /// `run` has the operands' memory.
-pub unsafe fn with_panels(run: &RunCx<'_>, operands: &[Operand], f: impl FnOnce(&[Panels])) {
+pub unsafe fn with_panels(run: &RunCx<'_>, rights: &Rights, f: impl FnOnce(&[Panels])) {
     // SAFETY: the caller's promise.
-    if let Some(set) = unsafe { panels(run, operands) } {
+    if let Some(set) = unsafe { all_panels(run, rights) } {
         return f(&set);
     }
-    let Some((_, total)) = lay_out(run.isa, operands, std::ptr::null_mut()) else { return };
+    let Some(total) = rights.total else { return };
     scratch::with(total.max(1) * size_of::<f32>(), |memory| {
-        let Some((set, _)) = lay_out(run.isa, operands, memory.as_mut_ptr()) else { return };
+        let set = rights.at(memory.as_mut_ptr());
         // SAFETY: the caller's promise; the memory has room.
-        unsafe { operands.iter().zip(&set).for_each(|(b, &to)| pack(run, b, to)) };
+        unsafe { rights.pack(run, &set) };
         f(&set);
     });
 }

@@ -6,20 +6,20 @@
 use super::ConvPlan;
 use super::phase::{Along, Phase, Row, interior, phases, rows};
 use crate::buffers::{Ptr, RunCx};
-use crate::contract::operand::{Axes, Operand, Panels, with_panels};
+use crate::contract::operand::{Axes, Operand, Panels, Rights, with_panels};
 use crate::gemm::{Finish, Lines, Strided, apply_menu, load, panel_width};
-use crate::simd::{Kernel, MAX_TILE_VECTORS, MAX_W, Simd, dispatch};
+use crate::simd::{Isa, Kernel, MAX_TILE_VECTORS, MAX_W, Simd, dispatch};
 use crate::tile::code::Code;
 use crate::tile::scratch;
 use rlx_ir::DType;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 /// A convolution of one channel a group.
 #[derive(Debug)]
 pub struct Depthwise {
     phase: Phase,
     /// Taps by channels.
-    weights: Operand,
+    weights: Rights,
     /// Channels lie side by side in the input; the output is then counted with channels last.
     pub last: bool,
 }
@@ -32,7 +32,7 @@ impl Depthwise {
 }
 
 /// Plans it, if the convolution is one.
-pub fn plan(p: &ConvPlan) -> Option<Depthwise> {
+pub fn plan(p: &ConvPlan, isa: Isa) -> Option<Depthwise> {
     let single = p.groups > 1 && p.in_channels == p.groups && p.out_channels == p.groups;
     if p.transposed || !single || p.input.dtype != DType::F32 || p.window.is_empty() || p.window.contains(&0) {
         return None;
@@ -51,7 +51,7 @@ pub fn plan(p: &ConvPlan) -> Option<Depthwise> {
         rows: Axes::new(&p.window, &w[2..]),
         cols: Axes::new(&[p.groups], &[w[0]]),
     };
-    Some(Depthwise { phase, weights, last })
+    Some(Depthwise { phase, weights: Rights::new(isa, smallvec![weights]), last })
 }
 
 /// Multiply-adds of a task.
@@ -65,7 +65,7 @@ const PIECE: usize = 1 << 13;
 pub unsafe fn run(d: &Depthwise, p: &ConvPlan, code: &Code, run: &RunCx<'_>) {
     // SAFETY: the caller's promise.
     unsafe {
-        with_panels(run, std::slice::from_ref(&d.weights), |panels| {
+        with_panels(run, &d.weights, |panels| {
             let Some((x, outer)) = d.phase.axes.split_last() else { return };
             let panels = panels[0];
             if d.last {
@@ -297,7 +297,7 @@ unsafe fn over_width(
     let nr = panel_width(run.isa);
     let inside = interior(x);
     run.region.parallel_ranges(p.batch * channels * out_rows, each, &|range| {
-        let mut weights: SmallVec<[f32; 32]> = smallvec::smallvec![0.0; taps];
+        let mut weights: SmallVec<[f32; 32]> = smallvec![0.0; taps];
         let mut loaded = None;
         scratch::with(x.outs * size_of::<f32>(), |memory| {
             let memory = memory.as_mut_ptr().cast::<f32>();

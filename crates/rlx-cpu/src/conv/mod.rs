@@ -121,7 +121,7 @@ pub fn plan(k: &ConvKernel, code: &Code, cx: &BindCx<'_>) -> Result<ConvPlan, Bi
         let direct = matrices(k, &out, cx)?;
         let last;
         let usable;
-        if let Some(d) = depthwise::plan(&plan) {
+        if let Some(d) = depthwise::plan(&plan, cx.isa) {
             last = d.last;
             // A row of channels, or of points, is written as one, before what is added is read.
             let fits = |m: &Direct| !m.in_place() && if last { m.steps().1 == 1 } else { m.steps().0 == 1 };
@@ -129,7 +129,7 @@ pub fn plan(k: &ConvKernel, code: &Code, cx: &BindCx<'_>) -> Result<ConvPlan, Bi
             plan.how = How::Depthwise(Box::new(d));
         } else {
             (last, usable) = (true, true);
-            plan.how = How::Product(Box::new(product::plan(&plan)));
+            plan.how = How::Product(Box::new(product::plan(&plan, cx.isa)));
         }
         plan.finish = match direct.filter(|_| usable) {
             Some(d) => Finish::Direct(Box::new(d)),

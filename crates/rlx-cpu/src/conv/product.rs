@@ -9,9 +9,10 @@ use super::gather::Source;
 use super::image::Image;
 use super::phase::{Phase, phases};
 use crate::buffers::{Ptr, RunCx};
-use crate::contract::operand::{Axes, Operand, with_panels};
+use crate::contract::operand::{Axes, Operand, Panels, Rights, with_panels};
 use crate::epilogue::tile::OnBlocks;
 use crate::gemm::{self, AOperand, BOperand, GemmArgs, Strided, panel_width};
+use crate::simd::Isa;
 use crate::space::unravel;
 use crate::tile::code::Code;
 use crate::tile::scratch;
@@ -23,7 +24,7 @@ use smallvec::SmallVec;
 pub struct Product {
     phases: Vec<Phase>,
     /// Weights of each phase.
-    weights: Vec<Operand>,
+    weights: Rights,
     /// How each phase's points are cut.
     blocks: Vec<Blocks>,
 }
@@ -79,7 +80,7 @@ const TASKS: usize = 8;
 const COLS: usize = 96;
 
 /// Plans the products of a convolution.
-pub fn plan(p: &ConvPlan) -> Product {
+pub fn plan(p: &ConvPlan, isa: Isa) -> Product {
     let phases = phases(p);
     let (in_group, out_group) = (p.in_channels / p.groups, p.out_channels / p.groups);
     let smallest = p.input.strides.get(2..).unwrap_or(&[]).iter().map(|s| s.unsigned_abs()).min();
@@ -123,7 +124,7 @@ pub fn plan(p: &ConvPlan) -> Product {
     let columns =
         |b: &Blocks| matches!(b.reading, Reading::Columns) || (columns && matches!(b.reading, Reading::Even { .. }));
     let weights = phases.iter().zip(&blocks).map(|(phase, b)| weights(p, phase, columns(b))).collect();
-    Product { phases, weights, blocks }
+    Product { phases, weights: Rights::new(isa, weights), blocks }
 }
 
 /// The points that blocks are cut from, and those of a block: whole lines of the output, or even parts of long ones.
@@ -183,7 +184,7 @@ pub unsafe fn run(c: &Product, p: &ConvPlan, code: &Code, run: &RunCx<'_>) {
     let nr = panel_width(run.isa);
     let each: SmallVec<[usize; 4]> = c.blocks.iter().map(|b| b.rows * b.cols * p.batch * p.groups).collect();
     let all_points: usize = p.out_spatial.iter().product();
-    let work = |panels: &[crate::contract::operand::Panels], index: usize| {
+    let work = |panels: &[Panels], index: usize| {
         let (mut task, mut number) = (index, 0);
         while each.get(number).is_some_and(|&n| task >= n) {
             task -= each[number];

@@ -22,6 +22,7 @@ pub struct Matrix {
 
 impl Matrix {
     /// The matrix at point `i` of the loops, from a row and column on.
+    #[inline]
     fn at(&self, bufs: &Buffers<'_>, outer: &[usize], i: usize, row: usize, col: usize) -> Strided {
         let offset = position(i, outer, self.offset, &self.outer) as isize;
         let data = bufs.base(self.buffer).cast::<f32>().wrapping_offset(offset).cast_const();

@@ -33,7 +33,8 @@ const UNPACKED: (usize, usize) = (256, 24);
 const ALIGN: usize = 16;
 
 /// How a product uses scratch. All sizes are in elements and multiples of [`ALIGN`].
-struct Plan {
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
     /// Rows of A packed at a time.
     rows: usize,
     /// Columns of B packed at a time, whole panels; 0 where B is packed already.
@@ -44,7 +45,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(nr: usize, args: &GemmArgs<'_>, m: usize, n: usize) -> Self {
+    pub(super) fn new(nr: usize, args: &GemmArgs<'_>, m: usize, n: usize) -> Self {
         let k = args.k.max(1);
         let blocks = m.div_ceil(ROWS.min(A_LIMIT / k).max(1)).max(1);
         // Even blocks, of whole tiles on the levels that have 6 rows.
@@ -62,8 +63,10 @@ impl Plan {
             c_len: if in_scratch(args) { (rows * block_cols).next_multiple_of(ALIGN) } else { 0 },
         }
     }
-    fn len(&self) -> usize {
-        self.a_len + self.b_len + self.c_len + ALIGN
+    /// Elements of scratch.
+    pub(super) fn len(&self) -> usize {
+        let used = self.a_len + self.b_len + self.c_len;
+        if used == 0 { 0 } else { used + ALIGN }
     }
 }
 
@@ -114,22 +117,24 @@ impl<'a> Block<'a> {
     /// Divides the scratch.
     ///
     /// # Safety
-    /// The promise of [`GemmArgs`]; `rows` and `cols` lie within C.
+    /// The promise of [`GemmArgs`]; `rows` and `cols` lie within C; `plan` is that of as many rows and columns.
     pub(super) unsafe fn new(
-        isa: Isa,
+        plan: Plan,
         args: &'a GemmArgs<'a>,
         rows: Range<usize>,
         cols: Range<usize>,
         scratch: &'a mut [f32],
     ) -> Self {
-        let plan = Plan::new(panel_width(isa), args, rows.len(), cols.len());
         assert!(
             scratch.len() >= plan.len(),
             "a product needs {} elements of scratch, not {}",
             plan.len(),
             scratch.len()
         );
-        let skip = scratch.as_ptr().align_offset(ALIGN * size_of::<f32>()).min(ALIGN);
+        let skip = match plan.len() {
+            0 => 0,
+            _ => scratch.as_ptr().align_offset(ALIGN * size_of::<f32>()).min(ALIGN),
+        };
         let (_, rest) = scratch.split_at_mut(skip);
         let (a, rest) = rest.split_at_mut(plan.a_len);
         let (b, rest) = rest.split_at_mut(plan.b_len);

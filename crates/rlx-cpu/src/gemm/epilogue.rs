@@ -433,6 +433,11 @@ impl Kernel for Activate {
         let Activate { activation, affine, tile, rows, cols, to } = self;
         // SAFETY: the maker answers for the tile, its room, and C.
         unsafe {
+            let mut activation = activation;
+            if activation == Activation::Gelu && (rows * cols).is_multiple_of(S::W) {
+                math::gelu_block(s, tile, rows * cols / S::W);
+                activation = Activation::None;
+            }
             if cols.is_multiple_of(S::W) {
                 for r in 0..rows {
                     let to = to.data.offset(r as isize * to.row);
@@ -444,10 +449,20 @@ impl Kernel for Activate {
                 return;
             }
             // Vectors run across rows: short rows would leave most lanes idle.
+            let dense = to.row == cols as isize;
+            let out = if dense { to.data } else { tile };
             for i in (0..rows * cols).step_by(S::W) {
                 let n = (rows * cols - i).min(S::W);
-                let v = activate(s, activation, s.load_partial(tile.add(i), n));
-                s.store_partial(tile.add(i), affine.apply(s, v), n);
+                let v = if n == S::W { s.load(tile.add(i)) } else { s.load_partial(tile.add(i), n) };
+                let v = affine.apply(s, activate(s, activation, v));
+                if n == S::W {
+                    s.store(out.add(i), v);
+                } else {
+                    s.store_partial(out.add(i), v, n);
+                }
+            }
+            if dense {
+                return;
             }
             for r in 0..rows {
                 let (from, to) = (tile.add(r * cols), to.data.offset(r as isize * to.row));

@@ -26,7 +26,7 @@ pub mod typed;
 pub use epilogue::{Activation, Affine, Epilogue, OutputBlock, TileEpilogue, apply_menu};
 pub(crate) use epilogue::{Finish, Lines, load};
 pub use pack::{pack_b, pack_b_panels, packed_b_len, panel_width};
-pub use tasks::{TaskGrid, gemm_tasks};
+pub use tasks::{TaskGrid, gemm_tasks, is_one_task};
 
 use crate::simd::{Isa, dispatch};
 
@@ -123,17 +123,17 @@ impl GemmArgs<'_> {
         block::scratch_len(isa, self)
     }
 
-    /// The same product with a column step of 1 wherever there is one column alone: the step says nothing then, but
-    /// decides how C is written.
-    fn plain(&self) -> Self {
-        let mut args = *self;
-        if self.n == 1 {
-            args.c_col = 1;
-            for m in args.epilogue.bias.iter_mut().chain(&mut args.epilogue.residual) {
-                m.col = 1;
-            }
+    /// Makes column steps 1 wherever there is one column alone: the step says nothing then, but decides how C is written.
+    fn with_plain<R>(&self, f: impl FnOnce(&GemmArgs<'_>) -> R) -> R {
+        if self.n != 1 {
+            return f(self);
         }
-        args
+        let mut args = *self;
+        args.c_col = 1;
+        for m in args.epilogue.bias.iter_mut().chain(&mut args.epilogue.residual) {
+            m.col = 1;
+        }
+        f(&args)
     }
 }
 
@@ -142,11 +142,35 @@ impl GemmArgs<'_> {
 /// # Safety
 /// See [`GemmArgs`].
 pub unsafe fn gemm(isa: Isa, args: &GemmArgs<'_>, scratch: &mut [f32]) {
-    let args = args.plain();
-    let rows = 0..args.m;
-    let cols = 0..args.n;
     // SAFETY: the caller keeps GemmArgs' promise.
-    dispatch(isa, unsafe { block::Block::new(isa, &args, rows, cols, scratch) });
+    unsafe { gemm_planned(isa, args, &Planned::new(isa, args), scratch) }
+}
+
+/// How a product that is computed as a whole uses scratch: worked out once for products that differ in addresses alone.
+#[derive(Clone, Copy, Debug)]
+pub struct Planned(block::Plan);
+
+impl Planned {
+    /// Plans a product. Of addresses it matters only whether C is null, of the epilogue whether it reads C.
+    pub fn new(isa: Isa, args: &GemmArgs<'_>) -> Planned {
+        args.with_plain(|args| Planned(block::Plan::new(panel_width(isa), args, args.m, args.n)))
+    }
+
+    /// The scratch that [`gemm_planned`] needs.
+    pub fn scratch_len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// [`gemm`] of a product that was planned.
+///
+/// # Safety
+/// See [`GemmArgs`]. `planned` was made for the same product, up to addresses.
+pub unsafe fn gemm_planned(isa: Isa, args: &GemmArgs<'_>, planned: &Planned, scratch: &mut [f32]) {
+    args.with_plain(|args| {
+        // SAFETY: the caller's promise.
+        dispatch(isa, unsafe { block::Block::new(planned.0, args, 0..args.m, 0..args.n, scratch) });
+    });
 }
 
 /// Computes the part of C that belongs to task `task` of `grid`; the results of all tasks together equal [`gemm`]'s
@@ -155,16 +179,21 @@ pub unsafe fn gemm(isa: Isa, args: &GemmArgs<'_>, scratch: &mut [f32]) {
 /// # Safety
 /// See [`GemmArgs`]. `grid` must come from [`gemm_tasks`] with the same `isa`, `m` and `n`.
 pub unsafe fn gemm_task(isa: Isa, args: &GemmArgs<'_>, grid: &TaskGrid, task: usize, scratch: &mut [f32]) {
-    let args = args.plain();
     let (rows, cols) = grid.block(task);
-    // SAFETY: the caller keeps GemmArgs' promise, and the grid's blocks lie within m by n.
-    dispatch(isa, unsafe { block::Block::new(isa, &args, rows, cols, scratch) });
+    args.with_plain(|args| {
+        let plan = block::Plan::new(panel_width(isa), args, rows.len(), cols.len());
+        // SAFETY: the caller keeps GemmArgs' promise, and the grid's blocks lie within m by n.
+        dispatch(isa, unsafe { block::Block::new(plan, args, rows, cols, scratch) });
+    });
 }
 
 /// The size of all blocks of K but the last, which may be smaller.
 pub(crate) fn k_block(k: usize) -> usize {
     /// A panel of B of this depth leaves room for a panel of A in 32 KiB.
     const LARGEST: usize = 384;
+    if k <= LARGEST {
+        return k.next_multiple_of(4);
+    }
     // Even blocks: a short last one would pay the reload of C for little work.
     k.div_ceil(k.div_ceil(LARGEST).max(1)).next_multiple_of(4)
 }

@@ -42,6 +42,11 @@ impl TaskGrid {
     }
 }
 
+/// Is a product of this size one task for any number of threads?
+pub fn is_one_task(m: usize, n: usize, k: usize) -> bool {
+    m.saturating_mul(n).saturating_mul(k.max(1)) / SMALLEST_TASK <= 1
+}
+
 /// A division of an `m` by `n` by `k` product for `threads` threads: about one task a thread, fewer where the work is
 /// small, whole panels of B each. The division never changes a result.
 pub fn gemm_tasks(isa: Isa, m: usize, n: usize, k: usize, threads: usize) -> TaskGrid {

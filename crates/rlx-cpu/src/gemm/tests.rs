@@ -406,7 +406,8 @@ fn hooks_see_every_block_once_with_and_without_c() {
                         let need = block::needed(isa, &args, rows, cols);
                         let mut scratch = vec![f32::NAN; need + 77];
                         let skip = scratch.as_ptr().align_offset(64).min(16);
-                        scratch.truncate(need + 77 - (16 - skip));
+                        let aligned = if need == 0 { 0 } else { 16 - skip };
+                        scratch.truncate(need + 77 - aligned);
                         unsafe { gemm_task(isa, &args, &grid, task, &mut scratch) };
                     }
                 }

@@ -259,3 +259,69 @@ fn binary_functions_meet_their_bounds() {
         assert_eq!(y.map(f32::is_sign_negative), [false, false, false, true]);
     }
 }
+
+/// `math::gelu_block` of whole vectors of a slice.
+struct GeluBlock<'a>(&'a mut [f32]);
+
+impl Kernel for GeluBlock<'_> {
+    type Output = usize;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> usize {
+        let count = self.0.len() / S::W;
+        // SAFETY: so many vectors fit.
+        unsafe { math::gelu_block(s, self.0.as_mut_ptr(), count) };
+        count * S::W
+    }
+}
+
+#[test]
+fn gelu_in_blocks_has_the_bits_of_gelu() {
+    let values: Vec<f32> = sweep().into_iter().chain(specials()).collect();
+    for isa in Isa::available() {
+        // Counts of vectors around the stages' own.
+        for len in [0, 16, 240, 256, 272, values.len() / 16 * 16] {
+            let mut all = values[..len].to_vec();
+            assert_eq!(dispatch(isa, GeluBlock(&mut all)), len);
+            let mut each = vec![0.0; len];
+            unary_f32(UnaryF32::Gelu, isa, &values[..len], &mut each);
+            for ((x, a), b) in values.iter().zip(&all).zip(&each) {
+                assert_eq!(a.to_bits(), b.to_bits(), "gelu({x}) on {isa}");
+            }
+        }
+    }
+}
+
+/// `math::exp_weight` of a slice.
+struct ExpWeight<'a>(&'a mut [f32]);
+
+impl Kernel for ExpWeight<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for part in self.0.chunks_mut(S::W) {
+            // SAFETY: the part has this many elements.
+            unsafe {
+                let v = math::exp_weight(s, s.load_partial(part.as_ptr(), part.len()));
+                s.store_partial(part.as_mut_ptr(), v, part.len());
+            }
+        }
+    }
+}
+
+#[test]
+fn weights_are_exp_or_zero_where_it_is_as_good_as_subnormal() {
+    let values: Vec<f32> = sweep().into_iter().chain(specials()).filter(|x| !(*x > 0.0)).collect();
+    for isa in Isa::available() {
+        let mut got = values.clone();
+        dispatch(isa, ExpWeight(&mut got));
+        for (&x, &y) in values.iter().zip(&got) {
+            if x < -87.0 {
+                assert_eq!(y.to_bits(), 0, "weight of {x} on {isa}");
+            } else {
+                assert!(ulps(y, f64::from(x).exp()) <= 2.0, "weight of {x} is {y} on {isa}");
+            }
+        }
+    }
+}

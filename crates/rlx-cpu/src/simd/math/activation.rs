@@ -3,7 +3,7 @@
 //! For negative arguments they end in a tail of the form x · eᶻ: the product is formed before the last scaling by 2ⁿ,
 //! so that it stays accurate when eᶻ alone would be subnormal.
 
-use super::exp::{exp_parts, scale};
+use super::exp::{exp_parts, exp_reduced, reduce, scale};
 use super::{log1p, polynomial};
 use crate::simd::Simd;
 
@@ -117,21 +117,88 @@ pub fn hard_swish<S: Simd>(s: S, x: S::F) -> S::F {
 /// x · Φ(x) with the normal distribution function Φ: the erf form of gelu.
 #[inline(always)]
 pub fn gelu<S: Simd>(s: S, x: S::F) -> S::F {
-    // y = −t Φ(−t) is the value at −t; at +t it is t + y.
-    let t = s.min_fast(s.splat(15.0), s.abs(x));
+    let (q, d) = gelu_ratio(s, x);
+    let (n, r) = gelu_reduce(s, x);
+    gelu_finish(s, x, gelu_tail(s, q, d), exp_reduced(s, r), n)
+}
+
+/// Vectors that [`gelu_block`] takes at a time: enough for one's latency to hide behind the others' work.
+const TOGETHER: usize = 16;
+
+/// [`gelu`] of `count` vectors that lie side by side, in place, stage by stage: one vector after the other would wait for
+/// the long chain of each, and small stages keep their constants in registers.
+///
+/// # Safety
+/// `data` holds `count` vectors.
+#[inline(always)]
+pub unsafe fn gelu_block<S: Simd>(s: S, data: *mut f32, count: usize) {
+    let (mut tail, mut rest, mut power) = ([s.zero(); TOGETHER], [s.zero(); TOGETHER], [s.splat_i(0); TOGETHER]);
+    for start in (0..count).step_by(TOGETHER) {
+        let n = (count - start).min(TOGETHER);
+        let at = data.wrapping_add(start * S::W);
+        // SAFETY: the caller's promise: all vectors are among its own.
+        unsafe {
+            for i in 0..n {
+                (tail[i], rest[i]) = gelu_ratio(s, s.load(at.add(i * S::W)));
+            }
+            for i in 0..n {
+                tail[i] = gelu_tail(s, tail[i], rest[i]);
+            }
+            for i in 0..n {
+                (power[i], rest[i]) = gelu_reduce(s, s.load(at.add(i * S::W)));
+            }
+            for i in 0..n {
+                rest[i] = exp_reduced(s, rest[i]);
+            }
+            for i in 0..n {
+                let to = at.add(i * S::W);
+                s.store(to, gelu_finish(s, s.load(to), tail[i], rest[i], power[i]));
+            }
+        }
+    }
+}
+
+/// |x|, as far as the result depends on it.
+#[inline(always)]
+fn gelu_argument<S: Simd>(s: S, x: S::F) -> S::F {
+    s.min_fast(s.splat(15.0), s.abs(x))
+}
+
+/// q = (t − c)/(t + c) and d = 1/(t + c) for t = |x|.
+#[inline(always)]
+fn gelu_ratio<S: Simd>(s: S, x: S::F) -> (S::F, S::F) {
+    let t = gelu_argument(s, x);
     let c = s.splat(4.0);
     let d = s.div(s.splat(1.0), s.add(t, c));
     // One Newton step each takes the roundings of t + c out of d and those of t − c and d out of q.
     let d = s.fma(d, s.fnma(d, t, s.fnma(d, c, s.splat(1.0))), d);
     let q = s.mul(s.sub(t, c), d);
     let residual = s.fnma(q, t, s.fnma(s.add(q, s.splat(1.0)), c, t));
-    let q = s.fma(d, residual, q);
-    let tail = s.mul(polynomial(s, q, &NORMAL_TAIL), d);
+    (s.fma(d, residual, q), d)
+}
+
+/// e^(t²/2) · Φ(−t).
+#[inline(always)]
+fn gelu_tail<S: Simd>(s: S, q: S::F, d: S::F) -> S::F {
+    s.mul(polynomial(s, q, &NORMAL_TAIL), d)
+}
+
+/// n and r with e^(−t²/2) = 2ⁿ · eʳ.
+#[inline(always)]
+fn gelu_reduce<S: Simd>(s: S, x: S::F) -> (S::I, S::F) {
+    let t = gelu_argument(s, x);
     let half = s.splat(-0.5);
     let square = s.mul(t, t);
     let rest = s.fma(t, t, s.neg(square));
-    let (w, n) = exp_parts(s, s.mul(square, half), Some(s.mul(rest, half)));
-    let v = s.mul(s.neg(t), tail);
+    let (n, r) = reduce(s, s.mul(square, half));
+    (n, s.add(r, s.mul(rest, half)))
+}
+
+/// The result, given [`gelu_tail`] and e^(−t²/2) = (1 + w) · 2ⁿ.
+#[inline(always)]
+fn gelu_finish<S: Simd>(s: S, x: S::F, tail: S::F, w: S::F, n: S::I) -> S::F {
+    // y = −t Φ(−t) is the value at −t; at +t it is t + y.
+    let v = s.mul(s.neg(gelu_argument(s, x)), tail);
     let y = scale(s, s.fma(v, w, v), n);
     let r = s.select(s.lt(x, s.zero()), y, s.add(x, y));
     nan_at_minus_infinity(s, x, r)

@@ -22,7 +22,7 @@ const TANH: [f32; 5] = [-0.333_332_84, 0.133_314_86, -0.053_743_172, 0.020_649_7
 
 /// The nearest integer to x / ln 2 (as float and as integer), and x less that many ln 2.
 #[inline(always)]
-fn reduce<S: Simd>(s: S, x: S::F) -> (S::I, S::F) {
+pub(super) fn reduce<S: Simd>(s: S, x: S::F) -> (S::I, S::F) {
     let t = s.fma(x, s.splat(LOG2_E), s.splat(ROUNDER));
     let n = s.sub_i(s.bits(t), s.splat_i(ROUNDER.to_bits() as i32));
     let nf = s.sub(t, s.splat(ROUNDER));
@@ -37,8 +37,14 @@ pub(super) fn exp_parts<S: Simd>(s: S, hi: S::F, lo: Option<S::F>) -> (S::F, S::
     if let Some(lo) = lo {
         r = s.add(r, lo);
     }
+    (exp_reduced(s, r), n)
+}
+
+/// eʳ − 1 for |r| up to about ln 2 / 2.
+#[inline(always)]
+pub(super) fn exp_reduced<S: Simd>(s: S, r: S::F) -> S::F {
     let q = polynomial(s, r, &EXP);
-    (s.fma(q, s.mul(r, r), r), n)
+    s.fma(q, s.mul(r, r), r)
 }
 
 /// `p · 2ⁿ` for −250 ≤ n ≤ 250 in two steps: the first is exact, the second rounds once.
@@ -64,6 +70,17 @@ pub fn exp<S: Simd>(s: S, x: S::F) -> S::F {
     // Beyond these bounds the result is 0 or ∞; a NaN passes, being the second operand.
     let x = s.min_fast(s.splat(89.0), s.max_fast(s.splat(-104.0), x));
     exp_bounded(s, x, None)
+}
+
+/// eˣ for x ≤ 0 with 0 for what would be subnormal: a weight beside weights of which the greatest is 1.
+#[inline(always)]
+pub fn exp_weight<S: Simd>(s: S, x: S::F) -> S::F {
+    // ln of the least normal number is −87.34.
+    let lowest = s.splat(-87.0);
+    let below = s.lt(x, lowest);
+    let (w, n) = exp_parts(s, s.max_fast(lowest, x), None);
+    let power = s.from_bits(s.shl_i::<23>(s.add_i(n, s.splat_i(127))));
+    s.select(below, s.zero(), s.fma(w, power, power))
 }
 
 /// eˣ − 1.

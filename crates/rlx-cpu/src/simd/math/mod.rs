@@ -16,9 +16,11 @@ mod log;
 mod pow;
 mod trig;
 
-pub use activation::{gelu, gelu_tanh, hard_swish, log_sigmoid, mish, relu, sigmoid, silu, softplus, softsign};
+pub use activation::{
+    gelu, gelu_block, gelu_tanh, hard_swish, log_sigmoid, mish, relu, sigmoid, silu, softplus, softsign,
+};
 pub use erf::erf;
-pub use exp::{exp, expm1, tanh};
+pub use exp::{exp, exp_weight, expm1, tanh};
 pub use log::{log, log1p};
 pub use pow::pow;
 pub use trig::{cos, sin, tan};
