@@ -296,7 +296,7 @@ unsafe fn softmax_row<S: Simd>(
         let mut j = low;
         if softcap.is_none() {
             while j + APART * S::W <= high {
-                for i in 0..APART {
+                for (i, most) in most.iter_mut().enumerate() {
                     let at = scores.add(j + i * S::W);
                     let mut v = s.load(at);
                     if let Some(mask) = mask {
@@ -304,7 +304,7 @@ unsafe fn softmax_row<S: Simd>(
                         s.store(at, v);
                     }
                     // NaN is left out here and found in the sum.
-                    most[i] = s.max_fast(v, most[i]);
+                    *most = s.max_fast(v, *most);
                 }
                 j += APART * S::W;
             }
@@ -344,11 +344,11 @@ unsafe fn softmax_row<S: Simd>(
         let mut sums = [s.zero(); APART];
         let mut j = low;
         while j + APART * S::W <= high {
-            for i in 0..APART {
+            for (i, sum) in sums.iter_mut().enumerate() {
                 let at = scores.add(j + i * S::W);
                 let v = math::exp_weight(s, s.sub(s.load(at), top));
                 s.store(at, v);
-                sums[i] = s.add(sums[i], v);
+                *sum = s.add(*sum, v);
             }
             j += APART * S::W;
         }

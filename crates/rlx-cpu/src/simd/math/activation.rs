@@ -147,8 +147,8 @@ pub unsafe fn gelu_block<S: Simd>(s: S, data: *mut f32, count: usize) {
             for i in 0..n {
                 (power[i], rest[i]) = gelu_reduce(s, s.load(at.add(i * S::W)));
             }
-            for i in 0..n {
-                rest[i] = exp_reduced(s, rest[i]);
+            for r in rest.iter_mut().take(n) {
+                *r = exp_reduced(s, *r);
             }
             for i in 0..n {
                 let to = at.add(i * S::W);
