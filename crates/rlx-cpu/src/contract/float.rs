@@ -291,7 +291,7 @@ pub fn reads_right(p: &Product, run: &RunCx<'_>) -> bool {
 /// `run` has the right operand's memory.
 pub unsafe fn pack(p: &Product, run: &RunCx<'_>) {
     // SAFETY: the caller's promise.
-    unsafe { panels(run, std::slice::from_ref(&p.right)) };
+    unsafe { panels(run, &p.rights) };
 }
 
 /// Runs a contraction.

@@ -26,8 +26,8 @@ pub struct Depthwise {
 
 impl Depthwise {
     /// The weights that runs keep in panels.
-    pub fn weights(&self) -> &[Operand] {
-        std::slice::from_ref(&self.weights)
+    pub fn weights(&self) -> &Rights {
+        &self.weights
     }
 }
 

@@ -31,7 +31,7 @@ pub struct Product {
 
 impl Product {
     /// The weights that runs keep in panels.
-    pub fn weights(&self) -> &[Operand] {
+    pub fn weights(&self) -> &Rights {
         &self.weights
     }
 }
