@@ -103,9 +103,13 @@ fn the_environment_sets_options_and_typos_are_an_error_of_usage() {
     assert_eq!((code(&wrong), wrong.stdout.len()), (2, 0));
     assert!(stderr.contains("RLX_ISA") && stderr.contains("avx512") && stderr.contains("RLX_THREADS"), "{stderr}");
     // What a backend lacks is a warning on stderr; stdout stays one JSON object.
-    let low = with_env(&run, &[("RLX_PRECISION", "bf16")]);
+    let low = with_env(&run, &[("RLX_MATMUL_PRECISION", "high")]);
     assert_eq!(code(&low), 0);
-    assert!(text(&low.stderr).contains("warning: option `precision` asked for bf16, got f32"), "{}", text(&low.stderr));
+    assert!(
+        text(&low.stderr).contains("warning: option `matmul_precision` asked for high, got highest"),
+        "{}",
+        text(&low.stderr)
+    );
     let json: serde_json::Value = serde_json::from_slice(&low.stdout).unwrap();
     assert!(json["outputs"].is_array());
     assert_eq!(code(&with_env(&run, &[("RLX_ISA", "portable"), ("RLX_THREADS", "1"), ("RLX_POISON", "1")])), 0);

@@ -19,7 +19,10 @@ pub mod target;
 
 pub use engine::{Call, Done, Engine, EngineExecutable};
 pub use error::{CompileError, InputProblem, LowerError, RunError};
-pub use options::{CompileOptions, EnvError, Fusion, MatmulPrecision, Precision, PrecisionPolicy, ScaledQuant};
+pub use options::{
+    CompileOptions, CustomPolicy, EnvError, Fusion, MatmulPrecision, OpClass, Otherwise, Precision, PrecisionPolicy,
+    PrecisionRule, ScaledQuant, Selector,
+};
 pub use pass::{Pass, PassCx, Phase};
 pub use pipeline::{Compiled, compile_lir, compile_module, load_lir, pass_names, run_pass, run_passes};
 pub use remark::{Remark, RemarkKind, Remarks};

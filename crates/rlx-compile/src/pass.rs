@@ -19,6 +19,8 @@ pub enum Phase {
     Canonical,
     /// What exporters broke up is whole again.
     Recognise,
+    /// What the options ask of numbers is done: precision.
+    Transform,
     /// Only what the target claims is left.
     Legalise,
     /// What depends on parameters only stands in a module of its own.
@@ -29,8 +31,15 @@ pub enum Phase {
 
 impl Phase {
     /// All phases in order.
-    pub const ALL: [Phase; 6] =
-        [Phase::Import, Phase::Canonical, Phase::Recognise, Phase::Legalise, Phase::Split, Phase::Lower];
+    pub const ALL: [Phase; 7] = [
+        Phase::Import,
+        Phase::Canonical,
+        Phase::Recognise,
+        Phase::Transform,
+        Phase::Legalise,
+        Phase::Split,
+        Phase::Lower,
+    ];
 
     /// The name in options and reports.
     pub const fn name(self) -> &'static str {
@@ -38,6 +47,7 @@ impl Phase {
             Phase::Import => "import",
             Phase::Canonical => "canonical",
             Phase::Recognise => "recognise",
+            Phase::Transform => "transform",
             Phase::Legalise => "legalise",
             Phase::Split => "split",
             Phase::Lower => "lower",

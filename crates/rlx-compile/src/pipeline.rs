@@ -8,9 +8,12 @@ use rlx_ir::{Graph, Module, Node};
 use crate::error::CompileError;
 use crate::lir::LirModule;
 use crate::lower::{self, lower};
-use crate::options::CompileOptions;
+use crate::options::{CompileOptions, MatmulPrecision};
 use crate::pass::{Pass, PassCx, PassError, Phase};
-use crate::passes::{self, bind_dims, bind_params, canonicalise, cse, dce, fold, hoist, legalise, recognise, split};
+use crate::passes::{
+    self, bind_dims, bind_params, canonicalise, cse, dce, fold, hoist, legalise, precision, recognise, scaled_quant,
+    split,
+};
 pub use crate::report::{CompileReport, PassReport};
 use crate::target::{Claims, InputStage, Offender, TargetModule};
 
@@ -43,11 +46,17 @@ const fn hoisting(o: &CompileOptions) -> bool {
 fn binding_params(o: &CompileOptions) -> bool {
     !o.param_bindings.is_empty()
 }
+const fn quantising(o: &CompileOptions) -> bool {
+    o.scaled_quant.is_some()
+}
+fn lowering(o: &CompileOptions) -> bool {
+    o.effective_policy().low().is_some() || o.matmul_precision == MatmulPrecision::Medium
+}
 const fn recognition(o: &CompileOptions) -> bool {
     o.recognise
 }
 
-use Phase::{Canonical, Import, Legalise, Recognise};
+use Phase::{Canonical, Import, Legalise, Recognise, Transform};
 
 /// The passes in order.
 pub const PIPELINE: &[Step] = &[
@@ -61,6 +70,8 @@ pub const PIPELINE: &[Step] = &[
     step(Recognise, &canonicalise::PASS, folding),
     step(Recognise, &cse::PASS, folding),
     step(Recognise, &dce::PASS, dce),
+    step(Transform, &scaled_quant::PASS, quantising),
+    step(Transform, &precision::PASS, lowering),
     step(Legalise, &legalise::PASS, always),
     step(Legalise, &canonicalise::PASS, folding),
     step(Legalise, &fold::PASS, folding),

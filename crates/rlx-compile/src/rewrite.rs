@@ -34,6 +34,19 @@ impl<'a> Rewriter<'a> {
         ty: &dyn Fn(&Type) -> Type,
         constant: &dyn Fn(&str) -> Option<Tensor>,
     ) -> Result<Self, IrError> {
+        Self::start(old, &|_, t| ty(t), constant)
+    }
+
+    /// Starts a new graph with the old one's boundary, the types of values of the boundary replaced.
+    pub fn with_value_types(old: &'a Graph, ty: &dyn Fn(ValueId, &Type) -> Type) -> Result<Self, IrError> {
+        Self::start(old, ty, &|_| None)
+    }
+
+    fn start(
+        old: &'a Graph,
+        ty: &dyn Fn(ValueId, &Type) -> Type,
+        constant: &dyn Fn(&str) -> Option<Tensor>,
+    ) -> Result<Self, IrError> {
         let mut g = Graph::new(old.name());
         *g.bounds_mut() = old.bounds().clone();
         let mut map = vec![None; old.num_values()];
@@ -43,7 +56,7 @@ impl<'a> Rewriter<'a> {
             let new = match info.def {
                 Def::Input(_) => {
                     let name = info.name.as_deref().unwrap_or_default();
-                    let new = g.add_input(name, ty(&info.ty))?;
+                    let new = g.add_input(name, ty(v, &info.ty))?;
                     g.set_input_elems(new, info.elems.as_deref().map(<[_]>::to_vec));
                     new
                 }
@@ -53,11 +66,11 @@ impl<'a> Rewriter<'a> {
                         let result = g.node(node).results.first().copied();
                         result.ok_or_else(|| IrError::Eval("a constant has no result".into()))?
                     }
-                    Some((p, None)) => g.add_param(&p.name, ty(&info.ty), p.default.clone())?,
+                    Some((p, None)) => g.add_param(&p.name, ty(v, &info.ty), p.default.clone())?,
                     None => continue,
                 },
                 Def::State(n) => match old.states().get(n as usize) {
-                    Some(s) => g.add_state(&s.name, ty(&info.ty), s.init.clone())?,
+                    Some(s) => g.add_state(&s.name, ty(v, &info.ty), s.init.clone())?,
                     None => continue,
                 },
                 Def::Result(..) => continue,

@@ -10,7 +10,8 @@
 //!   `state NAME: TENSOR` and `size SYMBOL: INTEGER` give what the run starts from. Option `f64=true` accumulates in f64.
 //! - `lower`: the program of kernels, then the remarks, or the error; the plan is checked too. Option `fusion=off` fuses nothing,
 //!   `without=a,b` leaves these fusions out.
-//! - passes: the module that the last one gives, then their remarks, or the error. Option `claims=a,b` says what the target takes.
+//! - passes: the module that the last one gives, then their remarks, or the error. Option `claims=a,b` says what the target takes;
+//!   `policy`, `matmul` and `quant` are what the variables of the environment take, `attention=on` quantises attention.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -69,7 +70,14 @@ fn run_steps(mut module: Module, passes: &[&str], options: &Options) -> Result<S
         symbolic_shapes: true,
         in_place: true,
     });
-    let compile = CompileOptions::default().verify(true);
+    let variable = |name: &str| match name {
+        "RLX_POLICY" => options.get("policy").cloned(),
+        "RLX_MATMUL_PRECISION" => options.get("matmul").cloned(),
+        "RLX_SCALED_QUANT" => options.get("quant").cloned(),
+        _ => None,
+    };
+    let compile = CompileOptions::from_variables(variable).map_err(|e| e.to_string())?.verify(true);
+    let compile = compile.scaled_quant_attention(options.get("attention").is_some_and(|v| v == "on"));
     let mut remarks = String::new();
     for name in passes {
         match run_pass(name, &module, claims.as_ref(), &compile) {

@@ -74,8 +74,8 @@ impl Backend for CpuBackend {
         }
     }
 
-    fn fallbacks(&self, _device: Device, options: &CompileOptions) -> Vec<Fallback> {
-        let mut all = common_fallbacks(options);
+    fn fallbacks(&self, device: Device, options: &CompileOptions) -> Vec<Fallback> {
+        let mut all = common_fallbacks(options, &self.claims(device));
         if crate::jit::supported(options.isa.unwrap_or_else(Isa::best)) {
             all.retain(|f| f.option != "jit");
         }

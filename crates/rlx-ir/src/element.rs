@@ -228,10 +228,32 @@ pub fn round_float(dtype: DType, x: f64) -> f64 {
     match dtype {
         DType::F64 => x,
         DType::F32 => f64::from(x as f32),
-        DType::F16 => f16::from_f64(x).to_f64(),
-        DType::BF16 => bf16::from_f64(x).to_f64(),
+        DType::F16 => to_f16(x).to_f64(),
+        DType::BF16 => to_bf16(x).to_f64(),
         _ => decode_small_float(dtype, encode_small_float(dtype, x, true)),
     }
+}
+
+/// A number as f32 such that rounding that to fewer bits rounds the number itself: what is not exact has an odd last place. (Rounding to
+/// nearest twice would make ties of what lies beside one.)
+fn to_odd(x: f64) -> f32 {
+    let near = x as f32;
+    if near.is_nan() || f64::from(near) == x {
+        return near;
+    }
+    // The bits of magnitudes ascend with them.
+    let down = near.to_bits() - u32::from(f64::from(near.abs()) > x.abs());
+    f32::from_bits(down | 1)
+}
+
+/// The f16 nearest to a number, ties to even.
+pub fn to_f16(x: f64) -> f16 {
+    f16::from_f32(to_odd(x))
+}
+
+/// The bf16 nearest to a number, ties to even.
+pub fn to_bf16(x: f64) -> bf16 {
+    bf16::from_f32(to_odd(x))
 }
 
 /// Wraps a wide integer into the range of an integer dtype; for `bool`, anything but 0 is 1.
@@ -323,8 +345,8 @@ pub fn encode(dtype: DType, elements: &Elements) -> Vec<u8> {
     match dtype {
         DType::F64 => floats().iter().for_each(|x| out.extend(x.to_le_bytes())),
         DType::F32 => floats().iter().for_each(|&x| out.extend((x as f32).to_le_bytes())),
-        DType::F16 => floats().iter().for_each(|&x| out.extend(f16::from_f64(x).to_le_bytes())),
-        DType::BF16 => floats().iter().for_each(|&x| out.extend(bf16::from_f64(x).to_le_bytes())),
+        DType::F16 => floats().iter().for_each(|&x| out.extend(to_f16(x).to_le_bytes())),
+        DType::BF16 => floats().iter().for_each(|&x| out.extend(to_bf16(x).to_le_bytes())),
         DType::C64 => pairs().iter().flatten().for_each(|&x| out.extend((x as f32).to_le_bytes())),
         DType::C128 => pairs().iter().flatten().for_each(|&x| out.extend(x.to_le_bytes())),
         DType::F4E2M1 => pack_sub_byte(dtype, floats().iter().map(|&x| encode_small_float(dtype, x, true)), &mut out),
@@ -499,6 +521,37 @@ mod tests {
                 assert_eq!(e.len(), n);
                 assert_eq!(encode(d, &e), bytes, "{d} x {n}");
             }
+        }
+    }
+
+    /// Ties are ties of the number itself: half of an ulp, and a little to either side, below what an f32 or the high half of an f64 holds.
+    #[test]
+    fn halves_are_rounded_once() {
+        for e in [-40, -30, -29, -23] {
+            let little = f64::powi(2.0, e);
+            // One and an ulp of half: bf16 has 7 bits after the point, f16 10.
+            for (to, ulp) in [(DType::BF16, f64::powi(2.0, -7)), (DType::F16, f64::powi(2.0, -10))] {
+                let tie = 1.0 + ulp / 2.0;
+                assert_eq!(round_float(to, tie), 1.0, "{to}: to even");
+                assert_eq!(round_float(to, tie + little), 1.0 + ulp, "{to}: above by 2^{e}");
+                assert_eq!(round_float(to, tie - little), 1.0, "{to}: below by 2^{e}");
+                assert_eq!(round_float(to, -(tie + ulp - little)), -(1.0 + ulp), "{to}: below the next tie");
+            }
+        }
+        assert_eq!(round_float(DType::F16, 65520.0 - 1e-9), 65504.0);
+        assert_eq!(round_float(DType::F16, 65520.0), f64::INFINITY);
+        assert_eq!(round_float(DType::BF16, 1e39), f64::INFINITY);
+        assert_eq!(round_float(DType::BF16, -1e-50), 0.0);
+        assert!(round_float(DType::BF16, -1e-50).is_sign_negative());
+        assert!(round_float(DType::BF16, f64::NAN).is_nan());
+        // Every f32 beside a tie, against integers.
+        for bits in [0x3f80_8001u32, 0x3f81_8000, 0x3f80_8000, 0x3f80_7fff, 0x4049_8001] {
+            let near = (bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff_0000;
+            assert_eq!(
+                round_float(DType::BF16, f64::from(f32::from_bits(bits))) as f32,
+                f32::from_bits(near),
+                "{bits:x}"
+            );
         }
     }
 }

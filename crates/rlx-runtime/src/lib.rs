@@ -26,7 +26,8 @@ pub use rlx_compile::error::LowerError;
 pub use rlx_compile::error::{CompileError, InputProblem, RunError};
 pub use rlx_compile::lir::LirModule;
 pub use rlx_compile::options::{
-    CompileOptions, EnvError, Fusion, MatmulPrecision, Precision, PrecisionPolicy, ScaledQuant,
+    CompileOptions, CustomPolicy, EnvError, Fusion, MatmulPrecision, OpClass, Otherwise, Precision, PrecisionPolicy,
+    PrecisionRule, ScaledQuant, Selector,
 };
 pub use rlx_compile::report::{CompileReport, Fallback, FusionReport, KernelReport, PassReport};
 pub use rlx_compile::target::{

@@ -1,11 +1,11 @@
 //! The plan of one graph: every value as a walk over a root, every node in a group.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use rlx_ir::error::NodeRef;
 use rlx_ir::graph::Def;
-use rlx_ir::ops::{Contraction, Control, Neural, Op, Reduction, ShapeOp};
+use rlx_ir::ops::{Contraction, Control, Elementwise, Neural, Op, Reduction, ShapeOp};
 use rlx_ir::{DType, Dim, Graph, Loc, Node, NodeId, Symbol, TensorType, Type, ValueId};
 
 use crate::error::CompileError;
@@ -26,6 +26,8 @@ pub(super) struct Planner<'a> {
     pub groups: Vec<Group>,
     pub remarks: &'a mut Vec<Remark>,
     vals: Vec<Option<Val>>,
+    /// Values that are others widened to f32: each reader that can widens what it loads.
+    widened: HashMap<ValueId, Val>,
     now: u32,
     /// For each symbol that a node defines, the position of its group.
     pub defined: Vec<(Symbol, u32)>,
@@ -72,6 +74,7 @@ impl<'a> Planner<'a> {
             groups: Vec::with_capacity(graph.nodes().len()),
             remarks,
             vals: vec![None; graph.num_values()],
+            widened: HashMap::new(),
             now: 0,
             defined: Vec::new(),
             known,
@@ -88,13 +91,10 @@ impl<'a> Planner<'a> {
                 p.defined.push((s, p.now));
             }
         }
-        for o in graph.outputs() {
-            let v = p.val(o.value)?;
-            p.use_val(&v);
-        }
-        for next in graph.states().iter().filter_map(|s| s.next) {
-            let v = p.val(next)?;
-            p.use_val(&v);
+        let next = graph.states().iter().filter_map(|s| s.next);
+        for v in graph.outputs().iter().map(|o| o.value).chain(next) {
+            let v = p.operand_of(v, false, false, &Loc::none());
+            p.use_val(&v?);
         }
         Ok(p)
     }
@@ -180,6 +180,34 @@ impl<'a> Planner<'a> {
         node.operands.iter().map(|&v| self.val(v)).collect()
     }
 
+    /// True for a 16-bit float that lies in memory, or will.
+    fn is_half(&self, v: &Val) -> bool {
+        let root = self.root(v.root);
+        matches!(root.dtype, DType::F16 | DType::BF16) && !root.is_free()
+    }
+
+    /// What an operand is. One that is another value widened is made anew for each reader that `fuses` with it, and put into memory for
+    /// others. `rows` says that the reader goes over rows.
+    fn operand_of(&mut self, v: ValueId, fuses: bool, rows: bool, loc: &Loc) -> Result<Val, CompileError> {
+        let Some(narrow) = self.widened.get(&v).cloned() else { return self.val(v) };
+        let convert = ItemOp::Apply(Elementwise::Convert { to: DType::F32, saturate: true });
+        let product = |g: GroupId| matches!(self.groups[g.index()].kind, GroupKind::Contract(_) | GroupKind::Conv(_));
+        let wide = if self.open_group(narrow.root).is_some_and(|(g, _)| !(rows && product(g))) {
+            self.elementwise(convert, &[narrow.clone()], DType::F32, &narrow.dims, loc)
+        } else {
+            let g = self.new_group(GroupKind::Map, narrow.dims.clone(), loc.clone());
+            let arg = self.operand(&narrow, &narrow.dims);
+            let item = self.push_item(g, convert, vec![arg], DType::F32, crate::lir::Scope::Element);
+            let root = self.item_root(item);
+            Val::whole(root, &narrow.dims)
+        };
+        if !fuses {
+            self.widened.remove(&v);
+            self.set(v, wide.clone());
+        }
+        Ok(wide)
+    }
+
     /// Says what a value is.
     pub fn set(&mut self, v: ValueId, val: Val) {
         let name = self.graph.value(v).name.clone();
@@ -258,8 +286,22 @@ impl<'a> Planner<'a> {
         if !matches!(node.op, Op::Control(_) | Op::ShapeOp(ShapeOp::ReadDims(_))) && self.known_elements(node)? {
             return Ok(());
         }
-        let args = self.operands(node)?;
+        let fuses = matches!(
+            node.op,
+            Op::Elementwise(_)
+                | Op::Reduction(Reduction::Reduce(_))
+                | Op::Neural(Neural::Softmax(_) | Neural::LayerNorm(_) | Neural::RmsNorm(_))
+        );
+        // Rows do not run in the kernel of a product.
+        let rows = fuses && !matches!(node.op, Op::Elementwise(_));
+        let args = node.operands.iter().map(|&v| self.operand_of(v, fuses, rows, &node.loc));
+        let args = args.collect::<Result<Vec<_>, _>>()?;
         match &node.op {
+            Op::Elementwise(Elementwise::Convert { to: DType::F32, .. })
+                if self.options.fusion.allows("elementwise") && args.first().is_some_and(|v| self.is_half(v)) =>
+            {
+                self.widened.extend(self.result(node).ok().zip(args.into_iter().next()));
+            }
             Op::Elementwise(e) => {
                 let r = self.result(node)?;
                 let t = self.ty(r)?;

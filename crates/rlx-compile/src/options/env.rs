@@ -1,13 +1,23 @@
 //! Options from environment variables. The `rlx` program reads them; no library does unless a program calls [`CompileOptions::from_env`].
 
-use super::{CompileOptions, Fusion, MatmulPrecision, Precision};
+use super::{CompileOptions, Fusion, MatmulPrecision, Precision, PrecisionPolicy, ScaledQuant};
 
 /// Every variable that [`CompileOptions::from_env`] reads: its name, what it takes, and what it sets.
 pub const VARIABLES: &[(&str, &str, &str)] = &[
     ("RLX_ISA", "portable|avx2|avx512|amx|neon", "`isa`: kernels of at most this instruction set"),
     ("RLX_THREADS", "a number", "`threads`: threads of a run; 0 is all that the process may use"),
     ("RLX_PRECISION", "f32|f16|bf16", "`precision`: numbers that activations and weights are kept in"),
+    (
+        "RLX_POLICY",
+        "f32|low:P|mixed:P|conservative:P with P f16 or bf16",
+        "`policy`: which ops compute in low precision",
+    ),
     ("RLX_MATMUL_PRECISION", "highest|high|medium", "`matmul_precision`: exactness of f32 contractions"),
+    (
+        "RLX_SCALED_QUANT",
+        "int8|fp8-e4m3|fp8-e5m2|mxfp8-e4m3|mxfp8-e5m2|mxfp4",
+        "`scaled_quant`: the format of contractions",
+    ),
     ("RLX_FUSION", "on|off|names, comma-separated", "`fusion`: all, none, or all but those named"),
     ("RLX_VERIFY", "0|1", "`verify`: verify after every pass"),
     ("RLX_DUMP_IR", "a folder", "`dump`: where to write the module after every pass"),
@@ -46,6 +56,10 @@ impl CompileOptions {
     }
 }
 
+fn precision(text: &str) -> Option<Precision> {
+    [Precision::F32, Precision::F16, Precision::BF16].into_iter().find(|p| p.to_string() == text)
+}
+
 fn switch(text: &str) -> Option<bool> {
     match text {
         "1" | "true" | "on" => Some(true),
@@ -59,10 +73,12 @@ fn apply(o: CompileOptions, name: &str, text: &str) -> Option<CompileOptions> {
     Some(match name {
         "RLX_ISA" => o.isa(Some(text.parse().ok()?)),
         "RLX_THREADS" => o.threads(text.parse().ok()?),
-        "RLX_PRECISION" => o.precision(match text {
-            "f32" => Precision::F32,
-            "f16" => Precision::F16,
-            "bf16" => Precision::BF16,
+        "RLX_PRECISION" => o.precision(precision(text)?),
+        "RLX_POLICY" => o.policy(match text.split_once(':') {
+            None if text == "f32" => PrecisionPolicy::AlwaysF32,
+            Some(("low", p)) => PrecisionPolicy::AlwaysLow(precision(p)?),
+            Some(("mixed", p)) => PrecisionPolicy::Mixed(precision(p)?),
+            Some(("conservative", p)) => PrecisionPolicy::ConservativeMixed(precision(p)?),
             _ => return None,
         }),
         "RLX_MATMUL_PRECISION" => o.matmul_precision(match text {
@@ -71,6 +87,7 @@ fn apply(o: CompileOptions, name: &str, text: &str) -> Option<CompileOptions> {
             "medium" => MatmulPrecision::Medium,
             _ => return None,
         }),
+        "RLX_SCALED_QUANT" => o.scaled_quant(Some(ScaledQuant::ALL.into_iter().find(|q| q.to_string() == text)?)),
         "RLX_FUSION" => o.fusion(match (text, switch(text)) {
             (_, Some(true)) => Fusion::On,
             (_, Some(false)) => Fusion::Off,
@@ -102,7 +119,9 @@ mod tests {
             ("RLX_ISA", "portable"),
             ("RLX_THREADS", "3"),
             ("RLX_PRECISION", "bf16"),
+            ("RLX_POLICY", "mixed:bf16"),
             ("RLX_MATMUL_PRECISION", "high"),
+            ("RLX_SCALED_QUANT", "mxfp4"),
             ("RLX_FUSION", "row,concat"),
             ("RLX_VERIFY", "1"),
             ("RLX_DUMP_IR", "dir"),

@@ -3,6 +3,7 @@
 //! Options know which of them were set: [`CompileOptions::over`] merges two sets, and what the upper one leaves alone stays as the lower one
 //! has it, even where the upper one was set to what is the default.
 
+mod custom;
 mod env;
 mod precision;
 
@@ -15,7 +16,9 @@ use rlx_ir::ops::random::RngOptions;
 use rlx_ir::{DimBinding, Symbol, Tensor};
 
 pub use env::{EnvError, VARIABLES};
-pub use precision::{MatmulPrecision, Precision, PrecisionPolicy, ScaledQuant};
+pub use precision::{
+    CustomPolicy, MatmulPrecision, OpClass, Otherwise, Precision, PrecisionPolicy, PrecisionRule, ScaledQuant, Selector,
+};
 
 /// Which fusions are made.
 ///
@@ -183,12 +186,12 @@ enum Needs {
 }
 
 options! {
-    /// Numbers that activations and weights are kept in.
+    /// Numbers that activations and weights are kept in. A `policy` that is set decides instead.
     precision: Precision = Precision::F32, Graph, "Sets the numbers kept.";
     /// Which ops compute in low precision.
     policy: PrecisionPolicy = PrecisionPolicy::AlwaysF32, Graph, "Sets which ops compute in low precision.";
     /// Exactness of f32 contractions.
-    matmul_precision: MatmulPrecision = MatmulPrecision::Highest, Kernels, "Sets the exactness of f32 contractions.";
+    matmul_precision: MatmulPrecision = MatmulPrecision::Highest, Graph, "Sets the exactness of f32 contractions.";
     /// Drop what no output needs.
     dce: bool = true, Graph, "Turns dead-code elimination on or off.";
     /// Compute at compile time what is constant; simplify; share what is equal.
@@ -201,6 +204,8 @@ options! {
     cache_param_invariant: bool = true, Graph, "Turns the prepare/main split on or off.";
     /// Quantise contractions to this format at run time.
     scaled_quant: Option<ScaledQuant> = None, Graph, "Sets the format that contractions are quantised to.";
+    /// Quantise the operands of attention too.
+    scaled_quant_attention: bool = false, Graph, "Sets whether the operands of attention are quantised to that format too.";
     /// Where the random generator starts; as the graph says if `None`.
     rng: Option<RngOptions> = None, Kernels, "Sets where the random generator starts.";
     /// Alignment of arena buffers, bytes; a power of two from 64 to 2 MiB.
@@ -260,6 +265,17 @@ impl CompileOptions {
         self
     }
 
+    /// The policy that holds: the one that was set, or else that of the precision, in which [`Precision::BF16`] and [`Precision::F16`] are
+    /// [`AlwaysLow`](PrecisionPolicy::AlwaysLow).
+    pub fn effective_policy(&self) -> PrecisionPolicy {
+        let set = self.policy != PrecisionPolicy::AlwaysF32 || self.explicit.contains("policy");
+        match self.precision {
+            _ if set => self.policy.clone(),
+            Precision::F32 => PrecisionPolicy::AlwaysF32,
+            low => PrecisionPolicy::AlwaysLow(low),
+        }
+    }
+
     /// Everything that these options ask for and that does not exist.
     pub fn check(&self) -> Result<(), CompileError> {
         let mut wrong = Vec::new();
@@ -274,9 +290,6 @@ impl CompileOptions {
             for name in names.iter().filter(|n| !Fusion::NAMES.contains(&n.as_str())) {
                 wrong.push(format!("`fusion` names `{name}`; there are: {}", Fusion::NAMES.join(", ")));
             }
-        }
-        if let Some(format) = self.scaled_quant {
-            wrong.push(format!("`scaled_quant` asks for {format:?}: no pass of this version quantises contractions"));
         }
         for (s, n) in self.dim_bindings.iter().filter(|(_, n)| *n < 0) {
             wrong.push(format!("`dim_bindings` fixes `{s}` at {n}: sizes are not negative"));

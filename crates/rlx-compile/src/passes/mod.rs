@@ -9,8 +9,10 @@ pub mod dce;
 pub mod fold;
 pub mod hoist;
 pub mod legalise;
+pub mod precision;
 pub mod recognise;
 mod regions;
+pub mod scaled_quant;
 pub mod split;
 
 use crate::pass::Pass;
@@ -24,6 +26,8 @@ pub const ALL: &[&Pass] = &[
     &fold::PASS,
     &cse::PASS,
     &recognise::PASS,
+    &scaled_quant::PASS,
+    &precision::PASS,
     &legalise::PASS,
     &hoist::PASS,
     &split::PASS,

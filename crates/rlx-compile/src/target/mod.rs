@@ -108,21 +108,50 @@ pub struct Peak {
     pub bytes: f64,
 }
 
-/// What a backend does otherwise than options ask if it keeps and multiplies in the model's numbers, and compiles no scalar program to
-/// machine code.
-pub fn common_fallbacks(options: &CompileOptions) -> Vec<Fallback> {
+/// What a backend does otherwise than options ask if it multiplies in the dtypes of operands, and compiles no scalar program to machine
+/// code. Numbers of a policy that it does not claim stay f32.
+pub fn common_fallbacks(options: &CompileOptions, claims: &Claims) -> Vec<Fallback> {
     let why = |what: &str| format!("this backend has no {what}");
     let mut out = Vec::new();
-    if options.precision != Precision::F32 {
-        out.push(Fallback::new("precision", options.precision, Precision::F32, why("kernels of lower precision")));
+    let policy = options.effective_policy();
+    let by_precision = policy == PrecisionPolicy::AlwaysLow(options.precision) && options.policy != policy;
+    match policy.low().filter(|p| !claims.dtypes.contains(&p.dtype())) {
+        Some(_) if by_precision => {
+            out.push(Fallback::new("precision", options.precision, Precision::F32, why("kernels of lower precision")));
+        }
+        Some(_) => {
+            let got = PrecisionPolicy::AlwaysF32;
+            out.push(Fallback::new("policy", &policy, got, why("kernels of lower precision")));
+        }
+        None => {}
     }
-    if options.policy != PrecisionPolicy::AlwaysF32 {
-        let got = PrecisionPolicy::AlwaysF32;
-        out.push(Fallback::new("policy", &options.policy, got, why("kernels of lower precision")));
+    if options.precision != Precision::F32 && !by_precision && policy.low() != Some(options.precision) {
+        let got = policy.low().unwrap_or_default();
+        out.push(Fallback::new(
+            "precision",
+            options.precision,
+            got,
+            "the policy that was set decides which numbers are kept",
+        ));
     }
-    if options.matmul_precision != MatmulPrecision::Highest {
-        let (asked, got) = (options.matmul_precision, MatmulPrecision::Highest);
-        out.push(Fallback::new("matmul_precision", asked, got, why("faster products of lower exactness")));
+    let (asked, highest) = (options.matmul_precision, MatmulPrecision::Highest);
+    match asked {
+        MatmulPrecision::High => {
+            let why =
+                "f32 multiply-adds are at least as exact as three bf16 products, and this backend has no faster ones";
+            out.push(Fallback::new("matmul_precision", asked, highest, why));
+        }
+        MatmulPrecision::Medium if !claims.dtypes.contains(&DType::BF16) => {
+            out.push(Fallback::new("matmul_precision", asked, highest, why("products of bf16")));
+        }
+        MatmulPrecision::Medium | MatmulPrecision::Highest => {}
+    }
+    if let Some(format) = options.scaled_quant.filter(|f| !claims.dtypes.contains(&f.dtype())) {
+        out.push(Fallback::new("scaled_quant", format, "f32", why("products of that format")));
+    }
+    if options.scaled_quant.is_none() && options.scaled_quant_attention {
+        let why = "`scaled_quant` names no format";
+        out.push(Fallback::new("scaled_quant_attention", "on", "off", why));
     }
     // It is on by default, where there is an emitter.
     if options.jit && options.explicit().contains(&"jit") {
@@ -164,10 +193,9 @@ pub trait Backend: Send + Sync {
         Ok((self.compile(input, device, options)?, again))
     }
 
-    /// What it will do otherwise than these options ask; it stands in the report. Unless a backend says more, it keeps and multiplies in
-    /// the model's numbers, and compiles no scalar program to machine code.
-    fn fallbacks(&self, _device: Device, options: &CompileOptions) -> Vec<Fallback> {
-        common_fallbacks(options)
+    /// What it will do otherwise than these options ask; it stands in the report: see [`common_fallbacks`].
+    fn fallbacks(&self, device: Device, options: &CompileOptions) -> Vec<Fallback> {
+        common_fallbacks(options, &self.claims(device))
     }
 
     /// Measures what the device can do with this many threads (all that the process may use if 0); `None` if the

@@ -5,18 +5,18 @@
 
 use super::loops::{Args, OpFn, map1, op};
 use super::{Round, Work};
+use half::f16;
 use half::slice::HalfFloatSliceExt;
-use half::{bf16, f16};
 use rlx_ir::DType;
-use rlx_ir::element::{decode_small_float, encode_small_float, float_to_int, round_float, wrap_int};
+use rlx_ir::element::{self, decode_small_float, encode_small_float, float_to_int, round_float, to_f16, wrap_int};
 
 macro_rules! numbers {
-    ($from:ident, $wide:ident, $bool:expr, $half:expr) => {
+    ($from:ident, $wide:ident, $bool:expr, $f16:expr, $bf16:expr) => {
         /// The loop that converts from this type.
         pub fn $from(to: Work, dtype: DType) -> Option<OpFn> {
             Some(match (dtype, to) {
-                (DType::F16, _) => op!(plain1, $from, f32; |x: $from| f16::from_f64(($half)(x)).to_f32()),
-                (DType::BF16, _) => op!(plain1, $from, f32; |x: $from| bf16::from_f64(($half)(x)).to_f32()),
+                (DType::F16, _) => op!(plain1, $from, f32; |x: $from| ($f16)(x)),
+                (DType::BF16, _) => op!($wide, $from, f32; |x: $from| ($bf16)(x)),
                 (_, Work::F32) => op!(map1, $from, f32; |x: $from| x as f32),
                 (_, Work::F64) => op!(plain1, $from, f64; |x: $from| x as f64),
                 (_, Work::I8) => op!($wide, $from, i8; |x: $from| x as i8),
@@ -37,16 +37,17 @@ macro_rules! numbers {
 #[allow(clippy::unnecessary_cast, clippy::cast_lossless)]
 mod from {
     use super::*;
-    numbers!(f32, map1, |x| x != 0.0, f64::from);
-    numbers!(f64, plain1, |x| x != 0.0, |x| x);
-    numbers!(i8, plain1, |x| x != 0, f64::from);
-    numbers!(i16, plain1, |x| x != 0, f64::from);
-    numbers!(i32, plain1, |x| x != 0, f64::from);
-    numbers!(i64, plain1, |x| x != 0, |x| x as f64);
-    numbers!(u8, plain1, |x| x != 0, f64::from);
-    numbers!(u16, plain1, |x| x != 0, f64::from);
-    numbers!(u32, plain1, |x| x != 0, f64::from);
-    numbers!(u64, plain1, |x| x != 0, |x| x as f64);
+    // What an f32 holds is rounded once.
+    numbers!(f32, map1, |x| x != 0.0, |x| f16::from_f32(x).to_f32(), round_bf16);
+    numbers!(f64, plain1, |x| x != 0.0, |x| to_f16(x).to_f32(), |x| element::to_bf16(x).to_f32());
+    numbers!(i8, plain1, |x| x != 0, |x| f32::from(x), |x| f32::from(x));
+    numbers!(i16, plain1, |x| x != 0, |x| to_f16(f64::from(x)).to_f32(), |x| round_bf16(f32::from(x)));
+    numbers!(i32, plain1, |x| x != 0, |x| to_f16(f64::from(x)).to_f32(), |x| element::to_bf16(f64::from(x)).to_f32());
+    numbers!(i64, plain1, |x| x != 0, |x| to_f16(x as f64).to_f32(), |x| element::to_bf16(x as f64).to_f32());
+    numbers!(u8, plain1, |x| x != 0, |x| f32::from(x), |x| f32::from(x));
+    numbers!(u16, plain1, |x| x != 0, |x| to_f16(f64::from(x)).to_f32(), |x| round_bf16(f32::from(x)));
+    numbers!(u32, plain1, |x| x != 0, |x| to_f16(f64::from(x)).to_f32(), |x| element::to_bf16(f64::from(x)).to_f32());
+    numbers!(u64, plain1, |x| x != 0, |x| to_f16(x as f64).to_f32(), |x| element::to_bf16(x as f64).to_f32());
 }
 
 /// A value of any class, for conversions that are not worth a loop of their own.
@@ -153,6 +154,12 @@ pub fn to_bf16(x: f32) -> u16 {
     (if bits & 0x7fff_ffff > 0x7f80_0000 { quiet } else { rounded }) as u16
 }
 
+/// An f32 rounded to bfloat16.
+#[inline(always)]
+pub fn round_bf16(x: f32) -> f32 {
+    f32::from_bits(u32::from(to_bf16(x)) << 16)
+}
+
 /// Rounds a block in place.
 /// # Safety
 /// `x.y` holds `n` elements of the working type of the rounding's dtype.
@@ -163,7 +170,7 @@ pub unsafe fn round(how: Round, x: &Args) {
             Round::None => {}
             Round::BF16 => {
                 let same = Args { a: [x.y, x.y, x.y], ..*x };
-                map1::<f32, f32>(&same, |v| f32::from_bits(u32::from(to_bf16(v)) << 16));
+                map1::<f32, f32>(&same, round_bf16);
             }
             Round::F16 => {
                 let block = std::slice::from_raw_parts_mut(x.y.cast::<f32>(), x.n);

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rlx::{Builder, CompileOptions, CompiledGraph, DType, Device, Dim, Error, Precision, RunError, Session, Tensor};
+use rlx::{
+    Builder, CompileOptions, CompiledGraph, DType, Device, Dim, Error, MatmulPrecision, RunError, Session, Tensor,
+};
 
 use crate::harness::{compile, f32s};
 
@@ -78,7 +80,7 @@ fn case_r3_memory_that_cannot_be_had_is_an_error() {
 fn case_r4_no_fallback_is_silent() {
     let e = Session::new(Device::Cuda).unwrap_err().to_string();
     assert!(e.contains("cuda") && e.contains("register_backend"), "{e}");
-    let s = Session::new_with_precision(Device::Cpu, Precision::F16).unwrap();
+    let s = Session::with_options(Device::Cpu, CompileOptions::new().matmul_precision(MatmulPrecision::High)).unwrap();
     let mut b = Builder::new("main");
     let x = b.input("x", DType::F32, [2]).unwrap();
     let y = b.exp(x).unwrap();

@@ -4,19 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rlx::compile::target::{Backend, Claims, ExecutableGraph, TargetModule};
-use rlx::{CompileError, CompileOptions, Device};
+use rlx::{CompileError, CompileOptions, DType, Device};
 
 /// The CPU under another name, without some ops, or for fixed sizes only.
 pub struct Lesser {
     pub name: &'static str,
     pub without: &'static [&'static str],
+    pub without_dtypes: &'static [DType],
     pub symbolic: bool,
     pub compiled: AtomicUsize,
 }
 
 impl Lesser {
     pub fn new(name: &'static str) -> Lesser {
-        Lesser { name, without: &[], symbolic: true, compiled: AtomicUsize::new(0) }
+        Lesser { name, without: &[], without_dtypes: &[], symbolic: true, compiled: AtomicUsize::new(0) }
     }
 }
 
@@ -29,6 +30,7 @@ impl Backend for Lesser {
         let mut claims = cpu().claims(Device::Cpu);
         claims.target = self.name.into();
         claims.ops.retain(|o| !self.without.contains(&o.as_str()));
+        claims.dtypes.retain(|d| !self.without_dtypes.contains(d));
         claims.symbolic_shapes = self.symbolic;
         claims
     }

@@ -6,6 +6,7 @@ mod backends;
 mod harness;
 mod spec0_names;
 mod spec1_devices;
+mod spec2_precision;
 mod spec2_session;
 mod spec3_options;
 mod spec3_prepare;

@@ -51,7 +51,7 @@ fn spec_1_availability_tells_four_states_apart() {
 #[test]
 fn spec_1_a_device_without_a_backend_says_how_to_register_one() {
     // Devices that no test registers a backend for.
-    for d in [Device::Metal, Device::Ane, Device::Cuda, Device::Rocm, Device::Xdna] {
+    for d in [Device::Ane, Device::Cuda, Device::Rocm, Device::Xdna] {
         assert!(!rlx::feature_compiled(d) && !rlx::is_available(d));
         let e = Session::new(d).unwrap_err();
         assert!(matches!(&e, Error::Unavailable(Availability::NoBackend { device }) if *device == d));

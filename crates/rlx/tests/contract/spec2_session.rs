@@ -7,7 +7,7 @@ use rlx::{
     PrecisionPolicy, Session, Tensor,
 };
 
-use crate::backends::cpu;
+use crate::backends::{Lesser, cpu};
 use crate::harness::{dense, f32s, numbers, same, session};
 
 /// The same graph through every door.
@@ -29,9 +29,17 @@ fn spec_2_an_unavailable_device_is_an_error_that_says_why() {
     assert!(e.contains("[session-device]") && e.contains("rocm") && e.contains("register_backend"), "{e}");
 }
 
+/// A device whose backend claims no 16-bit floats.
+fn without_halves() -> Device {
+    let mut lesser = Lesser::new("no halves");
+    lesser.without_dtypes = &[DType::F16, DType::BF16];
+    rlx::register_backend(Device::Metal, std::sync::Arc::new(lesser));
+    Device::Metal
+}
+
 #[test]
 fn spec_2_precision_that_a_backend_lacks_falls_back_and_is_reported() {
-    let s = Session::new_with_precision(Device::Cpu, Precision::BF16).unwrap();
+    let s = Session::new_with_precision(without_halves(), Precision::BF16).unwrap();
     let p = s.compile(dense()).unwrap();
     let f = &p.report().fallbacks;
     assert_eq!((f.len(), f[0].option, f[0].asked.as_str(), f[0].got.as_str()), (1, "precision", "bf16", "f32"));
@@ -43,8 +51,19 @@ fn spec_2_precision_that_a_backend_lacks_falls_back_and_is_reported() {
 
 #[test]
 fn spec_2_a_policy_that_a_backend_lacks_falls_back_and_is_reported_on_every_door() {
-    let s = Session::with_policy(Device::Cpu, PrecisionPolicy::Mixed(Precision::BF16)).unwrap();
-    for (door, p) in doors(&s, &dense(), &CompileOptions::new()) {
+    let s = Session::with_policy(without_halves(), PrecisionPolicy::Mixed(Precision::BF16)).unwrap();
+    let (g, none) = (dense(), CompileOptions::new());
+    let m = Module::from_graph(g.clone());
+    let programs = [
+        ("compile", s.compile(g.clone())),
+        ("compile_with", s.compile_with(g, &none)),
+        ("compile_hir", s.compile_hir(&m)),
+        ("compile_hir_with", s.compile_hir_with(&m, &none)),
+        ("compile_module", s.compile_module(&m)),
+        ("compile_module_with", s.compile_module_with(&m, &none)),
+    ];
+    for (door, p) in programs {
+        let p = p.unwrap();
         let f = &p.report().fallbacks;
         assert_eq!((f.len(), f[0].option, f[0].got.as_str()), (1, "policy", "always f32"), "{door}");
     }
@@ -119,7 +138,7 @@ fn spec_2_explicit_options_are_merged_over_the_sessions() {
     let set = CompileOptions::new().fusion(Fusion::On).precision(Precision::F32);
     let merged = s.compile_with(dense(), &set).unwrap();
     assert!(merged.report().placement.len() < own.report().placement.len());
-    assert!(merged.report().fallbacks.is_empty());
+    assert_eq!((own.report().count("precision", "low"), merged.report().count("precision", "low")), (4, 0));
     assert!(merged.report().passes.iter().all(|p| p.name != "fold"), "folding is still off");
 }
 
@@ -149,6 +168,8 @@ fn spec_2_options_of_earlier_stages_have_no_effect_at_lir_and_say_so() {
     let graph_options = [
         ("precision", CompileOptions::new().precision(Precision::F32)),
         ("policy", CompileOptions::new().policy(PrecisionPolicy::AlwaysF32)),
+        ("matmul_precision", CompileOptions::new().matmul_precision(rlx::MatmulPrecision::Medium)),
+        ("scaled_quant", CompileOptions::new().scaled_quant(Some(rlx::ScaledQuant::Int8))),
         ("dce", CompileOptions::new().dce(true)),
         ("constant_folding", CompileOptions::new().constant_folding(false)),
         ("recognise", CompileOptions::new().recognise(false)),

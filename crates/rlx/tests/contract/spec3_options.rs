@@ -1,8 +1,9 @@
 //! Section 3: every field of `CompileOptions` changes something that can be seen.
 
+use rlx::compile::run_pass;
 use rlx::{
     Builder, CacheUse, CompileError, CompileOptions, CompiledGraph, DType, Dim, Error, Fusion, Graph, MatmulPrecision,
-    Precision, PrecisionPolicy, RunError, ScaledQuant, Tensor,
+    Module, Precision, PrecisionPolicy, RunError, ScaledQuant, Tensor,
 };
 
 use crate::harness::{Folder, compile, dense, f32s, numbers, same, session};
@@ -29,23 +30,42 @@ fn spec_3_every_option_is_tested() {
 }
 
 #[test]
-fn spec_3_precision_is_kept_or_reported() {
-    assert_eq!(compile(dense(), &options().precision(Precision::F16)).report().fallbacks[0].option, "precision");
+fn spec_3_precision_lowers_all_but_what_a_policy_decides() {
+    let low = |o: &CompileOptions| compile(dense(), o).report().count("precision", "low");
+    assert_eq!(low(&options()), 0);
+    assert_eq!(low(&options().precision(Precision::F16)), 4);
+    // A policy that is set decides, also to what is the default; the report says that the precision does not hold.
+    let o = options().precision(Precision::F16).policy(PrecisionPolicy::AlwaysF32);
+    assert_eq!((low(&o), compile(dense(), &o).report().fallbacks[0].option), (0, "precision"));
 }
 
 #[test]
-fn spec_3_policy_is_kept_or_reported() {
-    let o = options().policy(PrecisionPolicy::AlwaysLow(Precision::BF16));
-    let p = compile(dense(), &o);
-    let f = &p.report().fallbacks[0];
-    assert_eq!((f.option, f.asked.as_str()), ("policy", "always bf16"));
-    assert!(f.to_string().contains("always f32"), "{f}");
+fn spec_3_policy_computes_low_and_says_what() {
+    let x = numbers(3, &[6, 4]);
+    let plain = compile(dense(), &options());
+    let want = plain.run_tensors(&[("x", &x)]).unwrap();
+    for policy in [PrecisionPolicy::AlwaysLow(Precision::BF16), PrecisionPolicy::ConservativeMixed(Precision::BF16)] {
+        let p = compile(dense(), &options().policy(policy.clone()));
+        assert!(p.report().fallbacks.is_empty());
+        let said: Vec<String> =
+            p.report().remarks().filter(|r| r.pass == "precision").map(ToString::to_string).collect();
+        assert!(said.iter().any(|r| r.contains("bf16: `dot_general`")), "{policy}: {said:?}");
+        let got = p.run_tensors(&[("x", &x)]).unwrap();
+        assert_ne!(got, want, "{policy}");
+        for (g, w) in got.iter().zip(&want) {
+            rlx::ir::testing::close(&w.clone().into(), &g.clone().into(), 2e-2, 2e-2)
+                .unwrap_or_else(|e| panic!("{policy}: {e}"));
+        }
+    }
 }
 
 #[test]
-fn spec_3_matmul_precision_is_kept_or_reported() {
+fn spec_3_matmul_precision_rounds_operands_or_is_reported() {
     let p = compile(dense(), &options().matmul_precision(MatmulPrecision::High));
     assert_eq!(p.report().fallbacks[0].asked, "high");
+    let medium = compile(dense(), &options().matmul_precision(MatmulPrecision::Medium));
+    assert!(medium.report().fallbacks.is_empty());
+    assert_eq!(medium.report().count("precision", "low"), 1);
     assert!(compile(dense(), &options().matmul_precision(MatmulPrecision::Highest)).report().fallbacks.is_empty());
 }
 
@@ -134,15 +154,45 @@ fn spec_3_cache_param_invariant_splits_off_parameter_work() {
 }
 
 #[test]
-fn spec_3_scaled_quant_is_refused_by_a_typed_error() {
-    for format in [ScaledQuant::Int8, ScaledQuant::Fp8E4M3, ScaledQuant::Mxfp4] {
-        match session().compile_with(dense(), &options().scaled_quant(Some(format))) {
-            Err(Error::Compile(CompileError::Options(wrong))) => {
-                assert!(wrong[0].contains("scaled_quant"), "{wrong:?}")
-            }
-            other => panic!("{other:?}"),
-        }
+fn spec_3_scaled_quant_rewrites_contractions_and_prepares_weights() {
+    let x = numbers(3, &[6, 4]);
+    for format in ScaledQuant::ALL {
+        let p = compile(dense(), &options().scaled_quant(Some(format)));
+        assert_eq!(p.report().count("scaled_quant", "rewritten"), 1, "{format}");
+        let got = p.run_tensors(&[("x", &x)]).unwrap();
+        // What the pass wrote, by the evaluator.
+        let o = options().scaled_quant(Some(format));
+        let rewritten = run_pass("scaled_quant", &Module::from_graph(dense()), None, &o).unwrap().0;
+        let want = crate::harness::oracle(&rewritten.main, std::slice::from_ref(&x), &[]);
+        crate::harness::same(&want, &got, &format.to_string());
+        assert_eq!(p.stats().prepares, 1, "{format}: weights are quantised in prepare");
     }
+}
+
+#[test]
+fn spec_3_scaled_quant_attention_is_on_request() {
+    let mut b = Builder::new("main");
+    let q = b.input("q", DType::F32, [Dim::symbol("b"), 2.into(), Dim::symbol("s"), 32.into()]).unwrap();
+    let attention = rlx::ir::ops::neural::Attention {
+        layout: rlx::ir::ops::neural::AttnLayout::Bhsd,
+        scale: rlx::ir::attr::FloatBits::new(0.2),
+        causal: false,
+        window: None,
+        softcap: None,
+        mask: rlx::ir::ops::neural::MaskKind::None,
+    };
+    let y = b.op1(attention, &[q, q, q]).unwrap();
+    b.output("y", y).unwrap();
+    let g = b.finish();
+    let o = options().scaled_quant(Some(ScaledQuant::Mxfp8E4M3));
+    let (off, on) = (compile(g.clone(), &o), compile(g, &o.clone().scaled_quant_attention(true)));
+    assert_eq!(off.report().count("scaled_quant", "not rewritten"), 1);
+    assert!(off.report().remarks().any(|r| r.message.contains("`scaled_quant_attention` is off")));
+    assert_eq!(on.report().count("scaled_quant", "rewritten"), 1);
+    let x = numbers(4, &[2, 2, 5, 32]);
+    let (a, b) = (off.run_tensors(&[("q", &x)]).unwrap(), on.run_tensors(&[("q", &x)]).unwrap());
+    assert_ne!(a, b);
+    rlx::ir::testing::close(&a[0].clone().into(), &b[0].clone().into(), 0.15, 0.15).unwrap();
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod errors;
 mod fixtures;
 mod harness;
 mod minilm;
+mod precision;
 mod small;
 mod traced;
 mod weights;

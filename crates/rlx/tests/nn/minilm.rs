@@ -8,7 +8,7 @@ use crate::harness::{Case, kernels};
 const SIZES: Bert = Bert { words: 30522, positions: 512, width: 384, heads: 12, hidden: 1536, layers: 6, eps: 1e-12 };
 
 /// The model's folder, in `shared/models` beside the repository or above it.
-fn folder() -> Option<PathBuf> {
+pub fn folder() -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
     let found = root.ancestors().map(|a| a.join("shared/models/minilm_l6_v2")).find(|f| f.join("model.onnx").is_file());
     if found.is_none() {
