@@ -44,9 +44,11 @@ fn options() -> Vec<(String, CompileOptions, f64)> {
     }
     for q in ScaledQuant::ALL {
         let bound = match q {
-            ScaledQuant::Int8 | ScaledQuant::Fp8E4M3 | ScaledQuant::Mxfp8E4M3 => 0.999,
-            ScaledQuant::Mxfp4 => 0.9,
-            _ => 0.99,
+            // What the formats themselves cost: NumPy with the same rounding gives minilm 0.9961 for int8 and 0.9976 for E4M3.
+            ScaledQuant::Int8 | ScaledQuant::Fp8E4M3 => 0.995,
+            ScaledQuant::Mxfp8E4M3 => 0.99,
+            ScaledQuant::Mxfp4 => 0.85,
+            _ => 0.97,
         };
         all.push((q.to_string(), CompileOptions::new().scaled_quant(Some(q)), bound));
     }
