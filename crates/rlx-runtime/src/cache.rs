@@ -63,14 +63,13 @@ pub(crate) fn key(
     let hash =
         |t: &Tensor| known.get(&place(t)).copied().filter(|_| t.strings().is_none()).unwrap_or_else(|| content_hash(t));
     let mut text = format!(
-        "{}\n{}\n{device} {}\n{} {}\n{}\n{}\n",
+        "{}\n{}\n{device} {}\n{} {}\n{}\n",
         rlx_compile::version(),
         env!("CARGO_PKG_VERSION"),
         claims.target,
         std::env::consts::ARCH,
         options.isa.unwrap_or_else(Isa::best),
         backend.layouts(device, options),
-        options.matmul_precision,
     );
     for (name, value) in options.of_graphs().iter().filter(|(n, _)| !n.starts_with("cache_")) {
         text.push_str(&format!("{name} = {value}\n"));

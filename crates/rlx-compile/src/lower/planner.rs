@@ -193,7 +193,7 @@ impl<'a> Planner<'a> {
         let convert = ItemOp::Apply(Elementwise::Convert { to: DType::F32, saturate: true });
         let product = |g: GroupId| matches!(self.groups[g.index()].kind, GroupKind::Contract(_) | GroupKind::Conv(_));
         let wide = if self.open_group(narrow.root).is_some_and(|(g, _)| !(rows && product(g))) {
-            self.elementwise(convert, &[narrow.clone()], DType::F32, &narrow.dims, loc)
+            self.elementwise(convert, std::slice::from_ref(&narrow), DType::F32, &narrow.dims, loc)
         } else {
             let g = self.new_group(GroupKind::Map, narrow.dims.clone(), loc.clone());
             let arg = self.operand(&narrow, &narrow.dims);

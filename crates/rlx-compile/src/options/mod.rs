@@ -162,6 +162,8 @@ macro_rules! options {
                 $(if matches!(Needs::$stage, Needs::Graph) {
                     out.push((stringify!($field), format!("{:?}", self.$field)));
                 })*
+                // A policy that was set to what is the default decides, one that was not does not.
+                out.push(("effective_policy", format!("{:?}", self.effective_policy())));
                 out
             }
 

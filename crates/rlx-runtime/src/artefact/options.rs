@@ -2,7 +2,6 @@
 //! was compiled with.
 
 use rlx_compile::CompileOptions;
-use rlx_compile::options::MatmulPrecision;
 use rlx_ir::{DimBinding, RngOptions};
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +17,6 @@ pub struct Stored {
     bind_cache_bytes: Option<u64>,
     memory_limit: Option<u64>,
     poison: Option<bool>,
-    matmul_precision: Option<String>,
     rng: Option<RngOptions>,
     dim_bindings: DimBinding,
 }
@@ -44,7 +42,6 @@ impl Stored {
             bind_cache_bytes: when(&set, "bind_cache_bytes", o.bind_cache_bytes),
             memory_limit: o.memory_limit,
             poison: when(&set, "poison", o.poison),
-            matmul_precision: when(&set, "matmul_precision", o.matmul_precision.to_string()),
             rng: o.rng,
             dim_bindings: o.dim_bindings.clone(),
         }
@@ -62,9 +59,6 @@ impl Stored {
         o = self.poison.map_or(o.clone(), |v| o.poison(v));
         o = self.rng.map_or(o.clone(), |v| o.rng(Some(v)));
         o = self.isa.as_ref().and_then(|i| i.parse().ok()).map_or(o.clone(), |v| o.isa(Some(v)));
-        let all = [MatmulPrecision::Highest, MatmulPrecision::High, MatmulPrecision::Medium];
-        let precision = all.into_iter().find(|p| self.matmul_precision.as_ref().is_some_and(|t| *t == p.to_string()));
-        o = precision.map_or(o.clone(), |v| o.matmul_precision(v));
         self.dim_bindings.iter().fold(o, |o, (s, n)| o.bind_dim(s.clone(), n))
     }
 
