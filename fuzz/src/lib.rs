@@ -3,6 +3,12 @@
 //! `cargo fuzz run onnx --features libfuzzer` searches with coverage (nightly); `cargo run --release --bin smoke -- SECONDS` mutates the
 //! corpus blindly on the stable toolchain.
 
+#[cfg(feature = "artefact")]
+mod artefacts;
+
+#[cfg(feature = "artefact")]
+pub use artefacts::{artefact, artefacts};
+
 use rlx_ir::Dim;
 use rlx_onnx::{ImportOptions, OnnxFile, ReadOptions};
 
@@ -10,7 +16,13 @@ use rlx_onnx::{ImportOptions, OnnxFile, ReadOptions};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: &[Target] = &[("onnx", onnx), ("text", text), ("dim", dim)];
+pub const TARGETS: &[Target] = &[
+    ("onnx", onnx),
+    ("text", text),
+    ("dim", dim),
+    #[cfg(feature = "artefact")]
+    ("artefact", artefact),
+];
 
 /// Reading, checking and importing an ONNX file.
 pub fn onnx(data: &[u8]) {

@@ -201,6 +201,30 @@
 //! # Ok(()) }
 //! ```
 //!
+//! # Artefacts
+//!
+//! [`CompiledGraph::save`] writes a program with its parameters and packed weights; [`Session::load`] maps the file and runs it without
+//! compiling ([`artefact`]). [`CompileOptions::cache_dir`] names a folder in which compiled programs are kept. The macro `include_model!`
+//! (feature `macros`) embeds a model in a program, with typed inputs and outputs ([`embed`]).
+//!
+//! ```
+//! use rlx::{Builder, DType, Device, Dim, Session, Tensor};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let path = std::env::temp_dir().join(format!("rlx-doc-{}.rlxa", std::process::id()));
+//! let mut b = Builder::new("main");
+//! let x = b.input("x", DType::F32, [Dim::symbol("n"), 2.into()])?;
+//! let w = b.param_with("w", Tensor::from_slice(&[2, 1], &[3.0f32, 4.0])?)?;
+//! let y = b.matmul(x, w)?;
+//! b.output("y", y)?;
+//! let session = Session::new(Device::Cpu)?;
+//! session.compile(b.finish())?.save(&path)?;
+//!
+//! let program = session.load(&path)?;
+//! assert_eq!(program.run(&[("x", &[1.0, 2.0])])?, [[11.0]]);
+//! # std::fs::remove_file(&path)?;
+//! # Ok(()) }
+//! ```
+//!
 //! # Reports
 //!
 //! [`CompiledGraph::report`] says what the compiler did, as data ([`CompileReport`]) and as text: passes and their times, what was fused
@@ -219,6 +243,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod embed;
 pub mod nn;
 pub mod trace;
 
@@ -229,6 +254,9 @@ pub use rlx_onnx as onnx;
 pub use rlx_runtime as runtime;
 
 pub use trace::trace;
+
+#[cfg(feature = "macros")]
+pub use rlx_macros::include_model;
 
 pub use rlx_ir::{
     Builder, DType, Dim, DimBinding, Graph, GraphModule, HirModule, Module, RngOptions, Shape, Symbol, Tensor, Value,

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,8 +22,8 @@ const ALIGN: u64 = 64;
 const PAGE: u64 = 4096;
 /// Most bytes of a program.
 const MAX_PROGRAM: u64 = 1 << 28;
-/// Bytes that are hashed at a time: what threads share.
-const BLOCK: usize = 1 << 20;
+/// Bytes that are hashed at a time: what threads share, and what stays in a near cache while a file is read.
+const BLOCK: usize = 1 << 18;
 
 /// The hash of a section: of the hashes of its blocks.
 pub fn hash(bytes: &[u8]) -> u128 {
@@ -31,25 +32,60 @@ pub fn hash(bytes: &[u8]) -> u128 {
     XxHash3_128::oneshot(&blocks)
 }
 
-/// Hashes many byte strings, on all threads that the process may use.
-pub fn hash_all(list: &[&[u8]]) -> Vec<u128> {
-    let blocks: Vec<&[u8]> = list.iter().flat_map(|b| b.chunks(BLOCK)).collect();
+/// Hashes many byte strings of these lengths, on all threads that the process may use. `block` gives the hash of the bytes `range` of string
+/// `i`, which are one block.
+fn hash_blocks(lengths: &[usize], block: &(dyn Fn(usize, Range<usize>) -> u128 + Sync)) -> Vec<u128> {
+    let cut =
+        |(i, &len): (usize, &usize)| (0..len.div_ceil(BLOCK)).map(move |b| (i, b * BLOCK..len.min((b + 1) * BLOCK)));
+    let blocks: Vec<(usize, Range<usize>)> = lengths.iter().enumerate().flat_map(cut).collect();
     let done: Vec<[AtomicU64; 2]> = blocks.iter().map(|_| Default::default()).collect();
     let pool = ThreadPool::global();
-    pool.enter(pool.threads()).parallel_for(blocks.len(), &|i| {
-        if let (Some(block), Some([low, high])) = (blocks.get(i), done.get(i)) {
-            let h = XxHash3_128::oneshot(block);
+    pool.enter(pool.threads()).parallel_for(blocks.len(), &|b| {
+        if let (Some((i, range)), Some([low, high])) = (blocks.get(b), done.get(b)) {
+            let h = block(*i, range.clone());
             low.store(h as u64, Ordering::Relaxed);
             high.store((h >> 64) as u64, Ordering::Relaxed);
         }
     });
     let mut found = done.iter().flat_map(|[low, high]| [low, high]).map(|h| h.load(Ordering::Relaxed).to_le_bytes());
-    list.iter()
-        .map(|bytes| {
-            let own: Vec<u8> = found.by_ref().take(2 * bytes.len().div_ceil(BLOCK)).flatten().collect();
-            XxHash3_128::oneshot(&own)
+    let one = |len: &usize| {
+        let own: Vec<u8> = found.by_ref().take(2 * len.div_ceil(BLOCK)).flatten().collect();
+        XxHash3_128::oneshot(&own)
+    };
+    lengths.iter().map(one).collect()
+}
+
+/// Hashes many byte strings.
+pub fn hash_all(list: &[&[u8]]) -> Vec<u128> {
+    let lengths: Vec<usize> = list.iter().map(|b| b.len()).collect();
+    hash_blocks(&lengths, &|i, range| XxHash3_128::oneshot(list.get(i).and_then(|b| b.get(range)).unwrap_or(&[])))
+}
+
+/// Hashes parts of a file by reading them: a map of it would have all its pages in memory for that.
+#[cfg(unix)]
+pub fn hash_file(file: &File, parts: &[(u64, u64)]) -> Option<Vec<u128>> {
+    use std::os::unix::fs::FileExt;
+    use std::sync::atomic::AtomicBool;
+    thread_local!(static BUFFER: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) });
+    let lengths: Vec<usize> = parts.iter().map(|(_, n)| usize::try_from(*n).ok()).collect::<Option<_>>()?;
+    let failed = AtomicBool::new(false);
+    let hashes = hash_blocks(&lengths, &|i, range| {
+        BUFFER.with_borrow_mut(|buffer| {
+            buffer.resize(BLOCK, 0);
+            let (Some(to), Some((at, _))) = (buffer.get_mut(..range.len()), parts.get(i)) else { return 0 };
+            if file.read_exact_at(to, at + range.start as u64).is_err() {
+                failed.store(true, Ordering::Relaxed);
+            }
+            XxHash3_128::oneshot(to)
         })
-        .collect()
+    });
+    (!failed.into_inner()).then_some(hashes)
+}
+
+/// Files are read where they are mapped.
+#[cfg(not(unix))]
+pub fn hash_file(_: &File, _: &[(u64, u64)]) -> Option<Vec<u128>> {
+    None
 }
 
 /// A header's bytes.

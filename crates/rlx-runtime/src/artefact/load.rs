@@ -1,5 +1,6 @@
 //! Reading artefacts.
 
+use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use rlx_compile::lir::LirModule;
 use rlx_compile::target::Made;
 use rlx_compile::{CompileOptions, Fallback};
-use rlx_driver::MappedFile;
+use rlx_driver::{FileAccess, MappedFile};
 use rlx_ir::tensor::ByteSource;
 use rlx_ir::text::{ExternalKind, parse_module_with};
 use rlx_ir::{DType, Module, Tensor};
@@ -33,6 +34,8 @@ impl AsRef<[u8]> for Part {
 /// An artefact that was opened and whose header and program were checked.
 pub struct Artefact {
     bytes: Arc<dyn ByteSource>,
+    /// The file, if it is mapped.
+    file: Option<File>,
     identity: Identity,
     body: Body,
     /// Where sections begin.
@@ -64,7 +67,11 @@ pub(crate) enum Ready {
 impl Artefact {
     /// Opens a file.
     pub fn open(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Artefact, ArtefactError> {
-        Self::from_source(Arc::new(MappedFile::open_as(path, options.access)?))
+        let path = path.as_ref();
+        let mapped = MappedFile::open_as(path, options.access)?;
+        let mut artefact = Self::from_source(Arc::new(mapped))?;
+        artefact.file = File::open(path).ok().filter(|_| options.access == FileAccess::Map);
+        Ok(artefact)
     }
 
     /// Opens bytes in memory, such as a program embeds. They are read where they lie; aligned to 64 bytes nothing is copied.
@@ -86,7 +93,7 @@ impl Artefact {
             return Err(ArtefactError::Malformed("it is another program than it says".into()));
         }
         let (first, program_bytes) = (first_section(program.len()), program.len());
-        Ok(Artefact { bytes, identity, body, first, program_bytes })
+        Ok(Artefact { bytes, file: None, identity, body, first, program_bytes })
     }
 
     /// The version that made it.
@@ -210,8 +217,7 @@ impl Artefact {
             return Err(ArtefactError::Sources(missing));
         }
         if options.verify == Verify::All {
-            let list: Vec<&[u8]> = expected.iter().filter_map(|(i, _)| tensors.get(*i)).map(Tensor::bytes).collect();
-            for ((i, want), got) in expected.iter().zip(container::hash_all(&list)) {
+            for ((i, want), got) in expected.iter().zip(self.hashes(&tensors, &expected)) {
                 let Some(e) = self.body.tensors.get(*i).filter(|_| got != *want) else { continue };
                 match &e.place {
                     Place::Given(name, ..) => missing.push(format!("`{name}` has other contents than it had")),
@@ -224,6 +230,22 @@ impl Artefact {
             (false, _) => Err(ArtefactError::Damaged(damaged)),
             (true, false) => Err(ArtefactError::Sources(missing)),
         }
+    }
+
+    /// The hashes of these tensors: from the file where they lie in it, so that their pages need not come into memory.
+    fn hashes(&self, tensors: &[Tensor], of: &[(usize, u128)]) -> Vec<u128> {
+        let parts: Option<Vec<(u64, u64)>> = of
+            .iter()
+            .map(|(i, _)| match self.body.tensors.get(*i)?.place {
+                Place::Section(offset, len, _) => Some((self.first.checked_add(offset)?, len)),
+                _ => None,
+            })
+            .collect();
+        let read = self.file.as_ref().zip(parts).and_then(|(file, parts)| container::hash_file(file, &parts));
+        read.unwrap_or_else(|| {
+            let list: Vec<&[u8]> = of.iter().filter_map(|(i, _)| tensors.get(*i)).map(Tensor::bytes).collect();
+            container::hash_all(&list)
+        })
     }
 
     /// The program with its tensors.

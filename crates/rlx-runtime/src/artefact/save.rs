@@ -168,11 +168,18 @@ pub(crate) fn write_kernels(
     Draft::new(&identity, body, tensors, saved)?.write(path)
 }
 
-fn graph_draft(module: &Module, options: &CompileOptions) -> Result<Draft, ArtefactError> {
+fn graph_draft(
+    module: &Module,
+    options: &CompileOptions,
+    given: &dyn Fn(&str) -> bool,
+) -> Result<Draft, ArtefactError> {
     let mut tensors = Tensors::default();
     let g = &module.main;
-    let params =
-        g.params().iter().filter_map(|p| Some((p.name.to_string(), tensors.add(p.default.as_ref()?, None)))).collect();
+    let params = g.params().iter().filter_map(|p| {
+        let number = tensors.add(p.default.as_ref()?, given(&p.name).then_some(&*p.name));
+        Some((p.name.to_string(), number))
+    });
+    let params = params.collect();
     let states =
         g.states().iter().filter_map(|s| Some((s.name.to_string(), tensors.add(s.init.as_ref()?, None)))).collect();
     let version = env!("CARGO_PKG_VERSION").into();
@@ -186,10 +193,15 @@ fn graph_draft(module: &Module, options: &CompileOptions) -> Result<Draft, Artef
 
 /// Writes a graph, to be compiled for whichever device it is loaded on. Parameters and states keep their default values.
 pub fn write_graph(path: &Path, module: &Module, options: &CompileOptions) -> Result<Saved, ArtefactError> {
-    graph_draft(module, options)?.write(path)
+    graph_draft(module, options, &|_| false)?.write(path)
 }
 
-/// As [`write_graph`], to memory: what a program embeds.
-pub fn graph_bytes(module: &Module, options: &CompileOptions) -> Result<Vec<u8>, ArtefactError> {
-    graph_draft(module, options)?.bytes()
+/// As [`write_graph`], to memory: what a program embeds. The values of parameters for which `given` is true are left out, unless they are
+/// small, and are given when it is loaded ([`LoadOptions::source`](super::LoadOptions::source)).
+pub fn graph_bytes(
+    module: &Module,
+    options: &CompileOptions,
+    given: &dyn Fn(&str) -> bool,
+) -> Result<Vec<u8>, ArtefactError> {
+    graph_draft(module, options, given)?.bytes()
 }

@@ -1,7 +1,8 @@
-//! Faults seen in earlier systems of this design: none may exist here. A test per fault, named after its number; those on artefacts
-//! (19 and parts of 20) wait for artefacts. What another test shows in full is named beside.
+//! Faults seen in earlier systems of this design: none may exist here. A test per fault, named after its number. What another test shows in
+//! full is named beside.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
+mod caches;
 mod compiler;
 mod dynamic;
 #[path = "../contract/harness.rs"]
