@@ -459,13 +459,13 @@ fn spec_7_another_target_is_an_error_and_graphs_load_on_any_device() {
     same(&oracle(&transformer(), std::slice::from_ref(&x), &[]), &again.run_tensors(&[("x", &x)]).unwrap(), "other");
 
     // A backend of fixed sizes keeps its graph, which any device takes.
-    rlx::register_backend(Device::Ane, Arc::new(Lesser { symbolic: false, ..Lesser::new("fixed") }));
+    rlx::register_backend(Device::WebGpu, Arc::new(Lesser { symbolic: false, ..Lesser::new("fixed") }));
     let graph = folder.0.join("graph.rlxa");
-    Session::new(Device::Ane).unwrap().compile(dense()).unwrap().save(&graph).unwrap();
+    Session::new(Device::WebGpu).unwrap().compile(dense()).unwrap().save(&graph).unwrap();
     assert!(Artefact::open(&graph, &LoadOptions::new()).unwrap().target().is_none());
     let x = numbers(2, &[3, 4]);
     let want = oracle(&dense(), std::slice::from_ref(&x), &[]);
-    for device in [Device::Ane, Device::Cpu, Device::Hexagon] {
+    for device in [Device::WebGpu, Device::Cpu, Device::Hexagon] {
         let p = Session::new(device).unwrap().load(&graph).unwrap();
         same(&want, &p.run_tensors(&[("x", &x)]).unwrap(), "graph");
     }
