@@ -1,4 +1,4 @@
-//! Kernels of single ops that are no map, row or contraction: gather, scatter, sort, cumulative, resize, recurrent cells.
+//! Kernels of single ops that are no map, row or contraction: gather, scatter, sort, cumulative, resize, recurrent cells, transforms.
 //!
 //! Each op's file has a function that plans: it checks that the operands' sizes fit together, which is what the
 //! kernel's raw pointers rely on, makes tables that depend on sizes alone, and gives a [`Routine`]. Where a size of a
@@ -11,6 +11,7 @@ mod arg_reduce;
 mod bitcast;
 mod cumulative;
 mod dynamic_slice;
+mod fft;
 mod gather;
 mod gather_elements;
 mod indices;
@@ -32,7 +33,7 @@ mod walk;
 use crate::buffers::{BindCx, BindError, BoundView, KernelError, RunCx};
 use rlx_compile::lir::LibraryKernel;
 use rlx_driver::AlignedBuffer;
-use rlx_ir::ops::{Indexing, Neural, Random, Reduction, ShapeOp};
+use rlx_ir::ops::{Indexing, Neural, Random, Reduction, ShapeOp, Signal};
 use rlx_ir::{DType, Dim, Op};
 use std::fmt::Debug;
 use std::ops::Range;
@@ -90,6 +91,7 @@ pub const OPS: &[&str] = &[
     "resize",
     "random_bits",
     "bitcast_convert",
+    "fft",
 ];
 
 fn routine(op: &Op, x: &[BoundView], y: &[BoundView]) -> Result<Box<dyn Routine>, BindError> {
@@ -115,6 +117,7 @@ fn routine(op: &Op, x: &[BoundView], y: &[BoundView]) -> Result<Box<dyn Routine>
         Op::Neural(Neural::Gru(op)) => recurrent::plan_gru(op, x, y),
         Op::Neural(Neural::Rnn(op)) => recurrent::plan_rnn(op, x, y),
         Op::Neural(Neural::Resize(op)) => resize::plan(op, x, y),
+        Op::Signal(Signal::Fft(op)) => fft::plan(op, x, y),
         op => Err(format!("the CPU has no kernel for `{}`", op.name())),
     }
 }

@@ -18,6 +18,7 @@ pub mod random;
 mod random_tests;
 pub mod reduction;
 pub mod shape;
+pub mod signal;
 #[cfg(test)]
 mod testing;
 
@@ -29,6 +30,7 @@ pub use neural::Neural;
 pub use random::Random;
 pub use reduction::Reduction;
 pub use shape::ShapeOp;
+pub use signal::Signal;
 
 macro_rules! families {
     ($($(#[$doc:meta])* $family:ident),* $(,)?) => {
@@ -79,6 +81,8 @@ families! {
     Indexing,
     /// Random numbers of a counter-based generator.
     Random,
+    /// Transforms of signals.
+    Signal,
 }
 
 impl Op {

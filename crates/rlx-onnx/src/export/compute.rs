@@ -5,7 +5,7 @@ use rlx_ir::ops::contraction::DotGeneral;
 use rlx_ir::ops::indexing::Combiner;
 use rlx_ir::ops::neural::{Lstm, Resize, RnnDirection};
 use rlx_ir::ops::reduction::{ArgKind, CumKind, Reduce, ReduceKind, ReduceWindow, WindowKind};
-use rlx_ir::ops::{Contraction, Indexing, Neural, Op, Reduction};
+use rlx_ir::ops::{Contraction, Indexing, Neural, Op, Reduction, Signal};
 use rlx_ir::{DType, Dim, TensorType};
 
 use super::{Failure, Writer, flag, float, int, ints, string};
@@ -65,6 +65,13 @@ impl Writer {
             Op::Reduction(op) => self.reduction(op, x, from),
             Op::Indexing(op) => self.indexing(op, x, to),
             Op::Neural(op) => self.neural(op, x, from, to),
+            Op::Signal(Signal::Fft(op)) => {
+                let length = self.dim(&op.length)?;
+                let (scalar, axis) = (self.list(&[])?, self.scalar(DType::I64, op.axis as f64)?);
+                let length = self.emit("Reshape", &[&length, &scalar], vec![]);
+                let attributes = vec![flag("inverse", op.inverse), flag("onesided", op.onesided)];
+                one(self.emit("DFT", &[x[0], &length, &axis], attributes))
+            }
             _ => Ok(None),
         }
     }

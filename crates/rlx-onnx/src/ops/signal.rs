@@ -1,9 +1,9 @@
-//! Windows, Fourier transforms, mel weights. Angles and sums are of f64, whatever the operands' dtype.
+//! Windows, Fourier transforms, mel weights.
 
 use std::f64::consts::TAU;
 
 use rlx_ir::dim::Constraint;
-use rlx_ir::ops::shape::PadMode;
+use rlx_ir::ops::signal::Fft;
 use rlx_ir::{DType, Dim, ValueId};
 
 use super::context::{Failure, NodeCx, Out};
@@ -96,123 +96,8 @@ fn mel_weights(cx: &mut NodeCx<'_, '_>) -> Out {
     Ok(vec![b.convert(y, to)?])
 }
 
-/// Real and imaginary parts in f64.
-type Parts = (ValueId, Option<ValueId>);
-
-/// The parts of an operand whose last axis has one (real) or two (complex) elements.
-fn parts(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<Parts, Failure> {
-    let shape = cx.shape(x)?;
-    let last = shape.rank().checked_sub(1).ok_or_else(|| Failure::refused("the operand has no axes"))?;
-    let x = cx.b().convert(x, DType::F64)?;
-    let n = shape.last().and_then(Dim::as_const);
-    let mut part = |i: i64| -> Result<ValueId, Failure> {
-        let p = cx.range_of(x, last, Dim::from(i), Dim::from(i + 1), 1)?;
-        Ok(cx.b().squeeze(p, &[-1])?)
-    };
-    match n {
-        Some(1) => Ok((part(0)?, None)),
-        Some(2) => Ok((part(0)?, Some(part(1)?))),
-        _ => Err(Failure::refused(format!("the last axis must have 1 or 2 elements, the operand is {shape}"))),
-    }
-}
-
-/// `cos` and `sin` of `2π n k / length`, `[n, k]`.
-fn turns(cx: &mut NodeCx<'_, '_>, n: &Dim, k: &Dim, length: &Dim) -> Result<(ValueId, ValueId), Failure> {
-    let row = cx.b().iota(DType::I64, [n.clone(), Dim::ONE], 0)?;
-    let column = cx.b().iota(DType::I64, [Dim::ONE, k.clone()], 1)?;
-    let whole = cx.b().from_dim(length.clone())?;
-    let whole_f = cx.dim_as(length.clone(), DType::F64)?;
-    let b = cx.b();
-    // Whole turns are taken off while the numbers are exact.
-    let p = b.mul(row, column)?;
-    let p = b.rem(p, whole)?;
-    let p = b.convert(p, DType::F64)?;
-    let p = b.div(p, whole_f)?;
-    let angle = cx.times(p, TAU)?;
-    Ok((cx.b().cos(angle)?, cx.b().sin(angle)?))
-}
-
-/// How a transform is made.
-struct Transform {
-    /// Points that it is over.
-    length: Dim,
-    inverse: bool,
-    /// Only the first half of a spectrum is there, the rest being its mirror image.
-    onesided: bool,
-}
-
-impl Transform {
-    /// The transform of the last axis; `[..., bins]`.
-    fn apply(&self, cx: &mut NodeCx<'_, '_>, (re, im): Parts) -> Result<Parts, Failure> {
-        let half = self.length.floor_div(2) + 1;
-        let (taken, bins) = match (self.onesided, self.inverse) {
-            (true, true) => (half, self.length.clone()),
-            (true, false) => (self.length.clone(), half),
-            (false, _) => (self.length.clone(), self.length.clone()),
-        };
-        let re = fit(cx, re, &taken)?;
-        let im = im.map(|v| fit(cx, v, &taken)).transpose()?;
-        let (mut cos, mut sin) = turns(cx, &taken, &bins, &self.length)?;
-        if self.inverse {
-            let n = cx.dim_as(self.length.clone(), DType::F64)?;
-            let mut weight = cx.b().reciprocal(n)?;
-            if self.onesided {
-                // Bins with a mirror image count twice: all but the first, and the middle one of an even number.
-                let k = cx.b().iota(DType::I64, [taken, Dim::ONE], 0)?;
-                let zero = cx.scalar_like(k, 0.0)?;
-                let first = cx.b().eq(k, zero)?;
-                let twice = cx.b().add(k, k)?;
-                let whole = cx.b().from_dim(self.length.clone())?;
-                let middle = cx.b().eq(twice, whole)?;
-                let single = cx.b().or(first, middle)?;
-                let double = cx.times(weight, 2.0)?;
-                weight = cx.b().select(single, weight, double)?;
-            }
-            (cos, sin) = (cx.b().mul(cos, weight)?, cx.b().mul(sin, weight)?);
-            sin = cx.b().neg(sin)?;
-        }
-        // e^{-jφ} = cos φ − j sin φ.
-        let b = cx.b();
-        let (mut out_re, cross) = (b.matmul(re, cos)?, b.matmul(re, sin)?);
-        let mut out_im = b.neg(cross)?;
-        if let Some(im) = im {
-            let (a, c) = (b.matmul(im, sin)?, b.matmul(im, cos)?);
-            (out_re, out_im) = (b.add(out_re, a)?, b.add(out_im, c)?);
-        }
-        Ok((out_re, (!(self.inverse && self.onesided)).then_some(out_im)))
-    }
-}
-
-/// The first `n` elements of the last axis, zeros after those that are there.
-fn fit(cx: &mut NodeCx<'_, '_>, x: ValueId, n: &Dim) -> Result<ValueId, Failure> {
-    let shape = cx.shape(x)?;
-    let Some(size) = shape.last().cloned() else { return Ok(x) };
-    if size == *n {
-        return Ok(x);
-    }
-    let axis = shape.rank() - 1;
-    let kept = size.min(n.clone());
-    let x = cx.range_of(x, axis, Dim::ZERO, kept.clone(), 1)?;
-    let low = vec![Dim::ZERO; axis + 1];
-    let mut high = low.clone();
-    high[axis] = n - kept;
-    let zero = cx.scalar_like(x, 0.0)?;
-    Ok(cx.b().pad(x, Some(zero), low, high, PadMode::Constant)?)
-}
-
-/// Parts as one tensor of a dtype with a last axis of one or two.
-fn join(cx: &mut NodeCx<'_, '_>, (re, im): Parts, to: DType) -> Result<ValueId, Failure> {
-    let mut all = vec![cx.b().expand_dims(re, &[-1])?];
-    if let Some(im) = im {
-        all.push(cx.b().expand_dims(im, &[-1])?);
-    }
-    let y = if all.len() == 1 { all[0] } else { cx.b().concat(&all, -1)? };
-    Ok(cx.b().convert(y, to)?)
-}
-
 fn dft(cx: &mut NodeCx<'_, '_>) -> Out {
     let x = cx.input(0)?;
-    let to = cx.dtype(x)?;
     let (inverse, onesided) = (cx.flag("inverse", false)?, cx.flag("onesided", false)?);
     let axis = if cx.version < 20 {
         cx.int("axis", 1)?
@@ -222,8 +107,7 @@ fn dft(cx: &mut NodeCx<'_, '_>) -> Out {
         -2
     };
     let axis = cx.axis(x, axis)?;
-    let rank = cx.rank(x)?;
-    if axis + 1 == rank {
+    if axis + 1 == cx.rank(x)? {
         return Err(Failure::refused("the last axis holds real and imaginary parts and cannot be transformed"));
     }
     let size = cx.shape(x)?[axis].clone();
@@ -232,22 +116,12 @@ fn dft(cx: &mut NodeCx<'_, '_>) -> Out {
         false if inverse && onesided => (size - 1) * 2,
         false => size,
     };
-    let (re, im) = parts(cx, x)?;
-    let swap = |cx: &mut NodeCx<'_, '_>, v: ValueId| -> Result<ValueId, Failure> {
-        Ok(if axis + 2 == rank { v } else { cx.b().swap_axes(v, axis as i64, -1)? })
-    };
-    let re = swap(cx, re)?;
-    let im = im.map(|v| swap(cx, v)).transpose()?;
-    let (re, im) = Transform { length, inverse, onesided }.apply(cx, (re, im))?;
-    let re = swap(cx, re)?;
-    let im = im.map(|v| swap(cx, v)).transpose()?;
-    Ok(vec![join(cx, (re, im), to)?])
+    Ok(vec![cx.b().fft(x, Fft { axis, length, inverse, onesided })?])
 }
 
 /// Transforms of windows over a signal `[batch, points, 1 or 2]`: `[batch, frames, bins, 2]`.
 fn stft(cx: &mut NodeCx<'_, '_>) -> Out {
     let x = cx.input(0)?;
-    let to = cx.dtype(x)?;
     let onesided = cx.flag("onesided", true)?;
     if cx.rank(x)? != 3 {
         let shape = cx.shape(x)?;
@@ -261,27 +135,20 @@ fn stft(cx: &mut NodeCx<'_, '_>) -> Out {
         (false, Some(w)) => cx.shape(w)?.numel(),
         (false, None) => return Err(Failure::refused("neither a window nor a length of frames is given")),
     };
-    let points = cx.shape(x)?[1].clone();
-    let frames = (points - &length).floor_div(step.clone()) + 1;
+    let shape = cx.shape(x)?;
+    if onesided && shape[2].as_const() == Some(2) {
+        return Err(Failure::refused("a complex signal has no one-sided transform"));
+    }
+    let frames = (&shape[1] - &length).floor_div(step.clone()) + 1;
     let first = cx.b().iota(DType::I64, [frames, Dim::ONE], 0)?;
     let step = cx.b().from_dim(step)?;
     let first = cx.b().mul(first, step)?;
     let offset = cx.b().iota(DType::I64, [Dim::ONE, length.clone()], 1)?;
     let at = cx.b().add(first, offset)?;
-    let (re, im) = parts(cx, x)?;
-    if im.is_some() && onesided {
-        return Err(Failure::refused("a complex signal has no one-sided transform"));
+    let mut framed = cx.b().gather(x, at, 1)?;
+    if let Some(w) = window {
+        let w = cx.b().reshape(w, [length.clone(), Dim::ONE])?;
+        framed = cx.b().mul(framed, w)?;
     }
-    let window = window.map(|w| cx.b().convert(w, DType::F64)).transpose()?;
-    let mut frame = |v: ValueId| -> Result<ValueId, Failure> {
-        let f = cx.b().gather(v, at, 1)?;
-        Ok(match window {
-            Some(w) => cx.b().mul(f, w)?,
-            None => f,
-        })
-    };
-    let re = frame(re)?;
-    let im = im.map(&mut frame).transpose()?;
-    let y = Transform { length, inverse: false, onesided }.apply(cx, (re, im))?;
-    Ok(vec![join(cx, y, to)?])
+    Ok(vec![cx.b().fft(framed, Fft { axis: 2, length, inverse: false, onesided })?])
 }

@@ -58,6 +58,7 @@ const LIBRARY: &[Maker] = &[
     indexing::dynamic_slice,
     indexing::dynamic_update_slice,
     window::cumulative,
+    window::fft,
     window::reduce_window,
     window::max_pool_with_indices,
     window::conv,

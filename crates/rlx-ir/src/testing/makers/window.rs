@@ -8,6 +8,7 @@ use crate::ops::contraction::{Conv, ConvTranspose};
 use crate::ops::neural::{CoordMode, NearestMode, Resize, ResizeMode};
 use crate::ops::reduction::{CumKind, Cumulative, MaxPoolIndices, ReduceWindow, WindowKind};
 use crate::ops::shape::{Pad, PadMode};
+use crate::ops::signal::Fft;
 use crate::testing::data::BOUND;
 use crate::testing::generate::{Gen, Known, Plan};
 
@@ -29,6 +30,28 @@ pub(super) fn cumulative(g: &mut Gen<'_>) -> Option<Plan> {
         op: Cumulative { kind, axis, exclusive, reverse }.into(),
         operands: vec![x],
         exact: !sums || !rounds,
+        bound,
+    })
+}
+
+pub(super) fn fft(g: &mut Gen<'_>) -> Option<Plan> {
+    let dtype = g.dtype(|d| d.is_float() && d.bits() >= 16)?;
+    let ((a, x), (b, y)) = (g.dim(), g.dim());
+    let (parts, axis) = (1 + g.rng.below(2), g.rng.below(2));
+    if 2 * x * y * parts > g.options.max_elems {
+        return None;
+    }
+    let operand = g.source(dtype, vec![a, b, Dim::from(parts)], vec![x, y, parts])?;
+    let length = 1 + g.rng.below(14);
+    if 2 * length * [y, x][axis] > g.options.max_elems {
+        return None;
+    }
+    let (inverse, onesided) = (g.rng.chance(50), g.rng.chance(50));
+    let bound = 2.0 * operand.bound * length as f64;
+    Some(Plan {
+        op: Fft { axis, length: Dim::from(length), inverse, onesided }.into(),
+        operands: vec![operand],
+        exact: false,
         bound,
     })
 }

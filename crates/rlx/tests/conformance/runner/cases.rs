@@ -3,7 +3,8 @@
 //! The `onnx` package of the Python registry, pinned and hash-checked by `requirements.txt`, holds the suites `simple`,
 //! `pytorch-operator` and `pytorch-converted` as files and the node cases as programs that write them. Where the folder `../shared`
 //! lies beside the repository, its archive of the node cases saves making them. Cases of ONNX Runtime's operators are in
-//! `microsoft.zip`, which `make_microsoft.py` makes, more of ONNX's own in `reference.zip` of `make_reference.py`. All is kept under the build folder.
+//! `microsoft.zip`, which `make_microsoft.py` makes, more of ONNX's own in `reference.zip` of `make_reference.py`, models as PyTorch's
+//! exporters write them in `../exported/models`. All is kept under the build folder.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,13 +14,14 @@ use std::sync::{Mutex, PoisonError};
 const VERSION: &str = "1.23.2";
 
 /// Suites in the order in which they are shown, with the least number of cases that each has.
-pub const SUITES: [(&str, usize); 6] = [
+pub const SUITES: [(&str, usize); 7] = [
     ("node", 1884),
     ("simple", 23),
     ("pytorch-operator", 35),
     ("pytorch-converted", 82),
     ("com.microsoft", 61),
     ("reference", 125),
+    ("pytorch-exported", 60),
 ];
 
 /// One case.
@@ -71,6 +73,7 @@ pub fn find(filter: &str) -> Result<(Vec<Case>, Vec<String>), String> {
     }
     folders.push(("com.microsoft", extracted("microsoft", include_bytes!("../microsoft.zip"))?));
     folders.push(("reference", extracted("reference", include_bytes!("../reference.zip"))?));
+    folders.push(("pytorch-exported", models()?));
     let mut cases = Vec::new();
     for (suite, folder) in folders {
         let entries = std::fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -145,20 +148,46 @@ fn unpacked(archive: &Path) -> Result<PathBuf, String> {
     Ok(folder.join("node"))
 }
 
+/// The folder of the models that PyTorch exported: an archive each.
+pub fn models() -> Result<PathBuf, String> {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/exported/models");
+    let entries = std::fs::read_dir(&from).map_err(|e| format!("{}: {e}", from.display()))?;
+    let mut archives = Vec::new();
+    for path in entries.filter_map(|e| e.ok().map(|e| e.path())).filter(|p| p.extension().is_some_and(|e| e == "zip")) {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        archives.push((name, std::fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?));
+    }
+    archives.sort();
+    let all: Vec<u8> = archives.iter().flat_map(|(n, b)| [n.as_bytes(), b].concat()).collect();
+    let folder = kept().join(format!("exported-{:016x}", sum(&all)));
+    for (name, bytes) in &archives {
+        unzipped(&folder.join(name), bytes)?;
+    }
+    Ok(folder)
+}
+
+fn sum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0u64, |h, &b| h.rotate_left(5).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ u64::from(b))
+}
+
 /// The folder of an archive of cases.
 fn extracted(name: &str, bytes: &[u8]) -> Result<PathBuf, String> {
     // Another archive is another folder.
-    let sum = bytes.iter().fold(0u64, |h, &b| h.rotate_left(5).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ u64::from(b));
-    let folder = kept().join(format!("{name}-{sum:016x}"));
+    let folder = kept().join(format!("{name}-{:016x}", sum(bytes)));
+    unzipped(&folder, bytes)?;
+    Ok(folder)
+}
+
+/// Unpacks an archive, unless its folder is there.
+fn unzipped(folder: &Path, bytes: &[u8]) -> Result<(), String> {
     if folder.exists() {
-        return Ok(folder);
+        return Ok(());
     }
     let part = folder.with_extension(format!("part{}", std::process::id()));
     let mut archive = zip::ZipArchive::new(std::io::Cursor::new(bytes)).map_err(|e| e.to_string())?;
     archive.extract(&part).map_err(|e| format!("{}: {e}", part.display()))?;
-    match std::fs::rename(&part, &folder) {
-        Err(_) if folder.exists() => std::fs::remove_dir_all(&part).map_err(|e| e.to_string())?,
-        moved => moved.map_err(|e| format!("{}: {e}", folder.display()))?,
+    match std::fs::rename(&part, folder) {
+        Err(_) if folder.exists() => std::fs::remove_dir_all(&part).map_err(|e| e.to_string()),
+        moved => moved.map_err(|e| format!("{}: {e}", folder.display())),
     }
-    Ok(folder)
 }
