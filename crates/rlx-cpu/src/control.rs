@@ -2,11 +2,12 @@
 //!
 //! A nested program has a frame of its own inside the parent's. Its inputs point into the parent's memory where they
 //! are dense there, and are dense copies otherwise; its outputs are copied to the parent's views, or handed over with the sizes that they define.
+//! What is carried from one iteration to the next lies in memory that the frame keeps: a warm loop allocates nothing.
 
 use crate::bind::BoundSegment;
 use crate::buffers::{BindCx, BindError, BoundView, Buffers, Ptr, Sizes, Strides};
 use crate::exec::{Env, Input, Outputs, bind_first, run_frame};
-use crate::frame::{Frame, no_memory};
+use crate::frame::{Frame, Spare, no_memory};
 use crate::library::Defined;
 use crate::params::WeightSet;
 use crate::program::Program;
@@ -158,23 +159,45 @@ impl Memory {
             Memory::Parent(p, n) => unsafe { std::slice::from_raw_parts(p.get(), *n) },
         }
     }
-
-    fn into_own(self) -> Result<AlignedBuffer, RunError> {
-        match self {
-            Memory::Own(m) => Ok(m),
-            Memory::Parent(..) => AlignedBuffer::copy_of(self.as_slice()).map_err(no_memory),
-        }
-    }
 }
 
 impl Value {
-    fn new(dtype: DType, dims: Sizes) -> Result<Value, RunError> {
+    fn new(dtype: DType, dims: Sizes, spare: &mut Spare) -> Result<Value, RunError> {
         let n = dims.iter().try_fold(1usize, |a, &d| a.checked_mul(d));
         let bytes = n.and_then(|n| dtype.bytes_for(n));
         let bytes =
             bytes.ok_or_else(|| RunError::Memory(format!("{dtype}{dims:?} is larger than the address space")))?;
-        let memory = AlignedBuffer::uninit(bytes).map_err(no_memory)?;
+        let mut memory = spare.take(bytes)?;
+        // Elements narrower than a byte are written one by one: what pads the last byte is zero.
+        if dtype.bits() < 8
+            && let Some(last) = bytes.checked_sub(1).and_then(|i| memory.as_mut_slice().get_mut(i))
+        {
+            *last = 0;
+        }
         Ok(Value { dtype, dims, memory: Memory::Own(memory) })
+    }
+
+    /// The bytes of its elements; its memory may be longer.
+    fn bytes(&self) -> &[u8] {
+        let n: usize = self.dims.iter().product();
+        let bytes = self.dtype.bytes_for(n).unwrap_or(0);
+        self.memory.as_slice().get(..bytes).unwrap_or(&[])
+    }
+
+    /// Gives memory of its own back.
+    fn recycle(self, spare: &mut Spare) {
+        if let Memory::Own(m) = self.memory {
+            spare.give(m);
+        }
+    }
+
+    /// Memory of its own that is as long as its elements.
+    fn into_exact(self) -> Result<AlignedBuffer, RunError> {
+        let bytes = self.bytes().len();
+        match self.memory {
+            Memory::Own(m) if m.len() == bytes => Ok(m),
+            m => AlignedBuffer::copy_of(m.as_slice().get(..bytes).unwrap_or(&[])).map_err(no_memory),
+        }
     }
 
     /// The first byte of memory of its own.
@@ -185,27 +208,31 @@ impl Value {
         }
     }
 
-    fn of(view: &BoundView, bufs: Buffers<'_>) -> Result<Value, RunError> {
+    fn of(view: &BoundView, bufs: Buffers<'_>, spare: &mut Spare) -> Result<Value, RunError> {
         let (dtype, dims) = (view.access.dtype, view.sizes.clone());
         let base = bufs.base(view.access.buffer);
         if dtype.bits() >= 8 && view.is_dense() && !base.is_null() && view.numel() > 0 {
             let bytes = view.numel() * (dtype.bits() / 8);
             return Ok(Value { dtype, dims, memory: Memory::Parent(Ptr(bufs.at(&view.access)), bytes) });
         }
-        let mut v = Value::new(dtype, dims)?;
+        let mut v = Value::new(dtype, dims, spare)?;
         // SAFETY: the view lies within its buffer; the memory is its own and holds as many elements.
         unsafe { copy_out(view, bufs, v.as_mut_ptr()) };
         Ok(v)
     }
 
-    fn scalar(dtype: DType, bytes: &[u8]) -> Result<Value, RunError> {
-        Ok(Value { dtype, dims: Sizes::new(), memory: Memory::Own(AlignedBuffer::copy_of(bytes).map_err(no_memory)?) })
+    fn scalar(dtype: DType, bytes: &[u8], spare: &mut Spare) -> Result<Value, RunError> {
+        let mut v = Value::new(dtype, Sizes::new(), spare)?;
+        if let Memory::Own(m) = &mut v.memory
+            && let Some(to) = m.as_mut_slice().get_mut(..bytes.len())
+        {
+            to.copy_from_slice(bytes);
+        }
+        Ok(v)
     }
 
     fn input(&self) -> Input<'_> {
-        let n: usize = self.dims.iter().product();
-        let bytes = self.dtype.bytes_for(n).unwrap_or(0);
-        Input { dtype: self.dtype, dims: &self.dims, bytes: self.memory.as_slice().get(..bytes).unwrap_or(&[]) }
+        Input { dtype: self.dtype, dims: &self.dims, bytes: self.bytes() }
     }
 
     fn truth(&self) -> bool {
@@ -352,6 +379,7 @@ fn check_result(i: usize, dtype: DType, dims: &[usize], view: &BoundView, failed
 }
 
 /// Runs a nested program and copies its outputs.
+#[allow(clippy::too_many_arguments)]
 fn call(
     program: &Program,
     frame: &mut Frame,
@@ -359,14 +387,15 @@ fn call(
     inputs: &[&Value],
     outer: &[i64],
     env: &Env<'_>,
+    spare: &mut Spare,
     failed: Failed<'_>,
-) -> Result<Vec<Value>, RunError> {
+) -> Result<Values, RunError> {
     let bound = enter(program, frame, weights, inputs, outer, env, failed)?;
-    let mut values = Vec::with_capacity(program.lir.outputs.len());
+    let mut values = Values::new();
     for port in &program.lir.outputs {
         let (b, dtype, dims) = output_of(program, &bound, port, failed)?;
-        let mut v = Value::new(dtype, dims)?;
-        let bytes = v.memory.as_slice().len();
+        let mut v = Value::new(dtype, dims, spare)?;
+        let bytes = v.bytes().len();
         // SAFETY: the buffer has memory of this size after the run; the value's is its own.
         unsafe { std::ptr::copy_nonoverlapping(frame.ptrs[b].get(), v.as_mut_ptr(), bytes) };
         values.push(v);
@@ -386,80 +415,216 @@ pub fn run(
     env: &Env<'_>,
     failed: Failed<'_>,
 ) -> Result<Option<Defined>, RunError> {
-    let nested = |which: usize, frames: &mut [Frame], inputs: &[&Value], outer: &[i64]| match (
-        programs.get(which),
-        frames.get_mut(which),
-    ) {
-        (Some(p), Some(f)) => call(p, f, weights.get(which), inputs, outer, env, failed),
-        _ => Err(failed("a nested program is missing".into())),
-    };
-    let of = |views: &[BoundView]| views.iter().map(|v| Value::of(v, bufs)).collect::<Result<Values, _>>();
-    let once = |which: usize, frames: &mut [Frame], views: &[BoundView], outer: &[i64]| {
-        let inputs = of(views)?;
-        let inputs: SmallVec<[&Value; 64]> = inputs.iter().collect();
-        match (&plan.results.views, programs.get(which), frames.get_mut(which)) {
+    let mut spare = frames.first_mut().map(|f| std::mem::take(&mut f.spare)).unwrap_or_default();
+    let mut run = Run { plan, programs, frames, weights, bufs, env, spare: &mut spare, failed };
+    let result = run.values(symbols).and_then(|values| values.map_or(Ok(None), |v| run.hand_over(v)));
+    if let Some(f) = frames.first_mut() {
+        f.spare = spare;
+    }
+    result
+}
+
+/// A control kernel that runs.
+struct Run<'a, 'b> {
+    plan: &'a ControlPlan,
+    programs: &'a [Program],
+    frames: &'a mut [Frame],
+    weights: &'a [WeightSet],
+    bufs: Buffers<'b>,
+    env: &'a Env<'b>,
+    spare: &'a mut Spare,
+    failed: Failed<'a>,
+}
+
+impl Run<'_, '_> {
+    fn of(&mut self, views: &[BoundView]) -> Result<Values, RunError> {
+        views.iter().map(|v| Value::of(v, self.bufs, self.spare)).collect()
+    }
+
+    fn recycle(&mut self, values: impl IntoIterator<Item = Value>) {
+        values.into_iter().for_each(|v| v.recycle(self.spare));
+    }
+
+    /// Runs a nested program.
+    fn nested<'v>(
+        &mut self,
+        which: usize,
+        inputs: impl IntoIterator<Item = &'v Value>,
+        outer: &[i64],
+    ) -> Result<Values, RunError> {
+        let inputs: SmallVec<[&Value; 64]> = inputs.into_iter().collect();
+        match (self.programs.get(which), self.frames.get_mut(which)) {
+            (Some(p), Some(f)) => {
+                call(p, f, self.weights.get(which), &inputs, outer, self.env, self.spare, self.failed)
+            }
+            _ => Err((self.failed)("a nested program is missing".into())),
+        }
+    }
+
+    /// Runs a nested program once; `None` if its outputs lie in the results' views already.
+    fn once(&mut self, which: usize, views: &[BoundView], outer: &[i64]) -> Result<Option<Values>, RunError> {
+        let held = self.of(views)?;
+        let result = match (&self.plan.results.views, self.programs.get(which), self.frames.get_mut(which)) {
             (Some(views), Some(p), Some(f)) => {
-                call_into(p, f, weights.get(which), &inputs, outer, views, bufs, env, failed)?;
-                Ok(None)
+                let weights = self.weights.get(which);
+                let inputs: SmallVec<[&Value; 64]> = held.iter().collect();
+                call_into(p, f, weights, &inputs, outer, views, self.bufs, self.env, self.failed)?;
+                None
             }
-            _ => nested(which, frames, &inputs, outer).map(Some),
+            _ => Some(self.nested(which, &held, outer)?),
+        };
+        self.recycle(held);
+        Ok(result)
+    }
+
+    /// The results, unless they lie where they belong.
+    fn values(&mut self, symbols: &[i64]) -> Result<Option<Values>, RunError> {
+        match &self.plan.kind {
+            Kind::Branch { cond, captures } => {
+                let cond = Value::of(cond, self.bufs, self.spare)?;
+                let which = usize::from(!cond.truth());
+                cond.recycle(self.spare);
+                self.once(which, captures, symbols)
+            }
+            Kind::Call { inputs } => self.once(0, inputs, &[]),
+            Kind::Loop { trip_count, cond, carried, captures } => {
+                let limit = match trip_count {
+                    // SAFETY: a scalar view of integers within its buffer.
+                    Some(v) => unsafe {
+                        io::read_i128(v.access.dtype, self.bufs.base(v.access.buffer), v.access.offset)
+                    },
+                    None => i128::MAX,
+                };
+                self.repeat(limit, cond.as_ref(), carried, captures, symbols).map(Some)
+            }
+            Kind::Scan(scan) => self.scan(scan, symbols).map(Some),
         }
-    };
-    let values = match &plan.kind {
-        Kind::Branch { cond, captures } => {
-            let which = usize::from(!Value::of(cond, bufs)?.truth());
-            match once(which, frames, captures, symbols)? {
-                Some(values) => values,
-                None => return Ok(None),
+    }
+
+    fn repeat(
+        &mut self,
+        limit: i128,
+        cond: Option<&BoundView>,
+        carried: &[BoundView],
+        captures: &[BoundView],
+        symbols: &[i64],
+    ) -> Result<Values, RunError> {
+        let failed = self.failed;
+        let mut go = match cond {
+            Some(c) => Value::of(c, self.bufs, self.spare)?,
+            None => Value::scalar(DType::Bool, &[1], self.spare)?,
+        };
+        let (captures, mut now) = (self.of(captures)?, self.of(carried)?);
+        let mut stacks: SmallVec<[Stack; 8]> = SmallVec::new();
+        if let Some(p) = self.programs.first() {
+            for port in p.lir.outputs.iter().skip(1 + now.len()) {
+                stacks.push(Stack::new(p.lir.buffers[port.buffer.index()].dtype, self.spare.take_stack()));
             }
         }
-        Kind::Call { inputs } => match once(0, frames, inputs, &[])? {
-            Some(values) => values,
-            None => return Ok(None),
-        },
-        Kind::Loop { trip_count, cond, carried, captures } => {
-            let limit = match trip_count {
-                // SAFETY: a scalar view of integers within its buffer.
-                Some(v) => unsafe { io::read_i128(v.access.dtype, bufs.base(v.access.buffer), v.access.offset) },
-                None => i128::MAX,
-            };
-            let mut go = match cond {
-                Some(c) => Value::of(c, bufs)?,
-                None => Value::scalar(DType::Bool, &[1])?,
-            };
-            let captures = of(captures)?;
-            let mut now = of(carried)?;
-            let mut stacks: Vec<Stack> = Vec::new();
-            let outputs = programs.first().map_or(0, |p| p.lir.outputs.len());
-            let scans = outputs.saturating_sub(1 + now.len());
-            if let Some(p) = programs.first() {
-                for port in p.lir.outputs.iter().skip(1 + now.len()) {
-                    stacks.push(Stack::new(p.lir.buffers[port.buffer.index()].dtype));
+        let mut i = 0i64;
+        while i128::from(i) < limit && go.truth() {
+            let iteration = Value::scalar(DType::I64, &i.to_le_bytes(), self.spare)?;
+            let inputs = [&iteration, &go].into_iter().chain(&now).chain(&captures);
+            let mut results = self.nested(0, inputs, symbols)?.into_iter();
+            let next = results.next().ok_or_else(|| failed("its body gives no condition".into()))?;
+            let after: Values = results.by_ref().take(now.len()).collect();
+            for (stack, v) in stacks.iter_mut().zip(results) {
+                stack.push(&v, failed)?;
+                v.recycle(self.spare);
+            }
+            let before = (std::mem::replace(&mut go, next), std::mem::replace(&mut now, after));
+            self.recycle([iteration, before.0].into_iter().chain(before.1));
+            i += 1;
+        }
+        self.recycle([go].into_iter().chain(captures));
+        let first = now.len();
+        for (k, stack) in stacks.into_iter().enumerate() {
+            let view = self.plan.results.views.as_ref().and_then(|v| v.get(first + k));
+            now.push(stack.finish(view.map(|v| v.sizes.clone()), self.spare)?);
+        }
+        Ok(now)
+    }
+
+    fn scan(&mut self, scan: &Scan, symbols: &[i64]) -> Result<Values, RunError> {
+        let failed = self.failed;
+        let (mut now, captures) = (self.of(&scan.carried)?, self.of(&scan.captures)?);
+        let carried = now.len();
+        let mut stacked: SmallVec<[Option<Value>; 16]> = scan.stacked.iter().map(|_| None).collect();
+        for step in 0..scan.steps {
+            let mut slices = Values::new();
+            for (view, axis, reverse) in &scan.scanned {
+                let n = view.sizes.get(*axis).copied().unwrap_or(0);
+                if n != scan.steps {
+                    return Err(failed(format!("a scanned input has {n} slices where there are {} steps", scan.steps)));
                 }
+                let at = if *reverse { n - 1 - step } else { step };
+                let mut slice = view.clone();
+                slice.access.offset += at as i64 * slice.access.strides[*axis];
+                slice.sizes.remove(*axis);
+                slice.access.strides.remove(*axis);
+                slices.push(Value::of(&slice, self.bufs, self.spare)?);
             }
-            let mut i = 0i64;
-            while i128::from(i) < limit && go.truth() {
-                let iteration = Value::scalar(DType::I64, &i.to_le_bytes())?;
-                let inputs: Vec<&Value> = [&iteration, &go].into_iter().chain(&now).chain(&captures).collect();
-                let mut results = nested(0, frames, &inputs, symbols)?.into_iter();
-                go = results.next().ok_or_else(|| failed("its body gives no condition".into()))?;
-                now = results.by_ref().take(now.len()).collect();
-                for (stack, v) in stacks.iter_mut().zip(results) {
-                    stack.push(&v, failed)?;
+            let mut outputs = self.nested(0, now.iter().chain(&slices).chain(&captures), symbols)?.into_iter();
+            let after: Values = outputs.by_ref().take(carried).collect();
+            for ((whole, v), (axis, reverse)) in stacked.iter_mut().zip(outputs).zip(&scan.stacked) {
+                let axis = (*axis).min(v.dims.len());
+                let mut dims = v.dims.clone();
+                dims.insert(axis, scan.steps);
+                let whole = match whole {
+                    Some(w) if w.dims == dims => w,
+                    Some(w) => {
+                        return Err(failed(format!("a scan output is {dims:?} where it was {:?} before", w.dims)));
+                    }
+                    none => none.insert(Value::new(v.dtype, dims, self.spare)?),
+                };
+                let mut strides = dense(&whole.dims);
+                let at = if *reverse { scan.steps - 1 - step } else { step };
+                let offset = at as i64 * strides.remove(axis);
+                let from = dense(&v.dims);
+                // SAFETY: the slice lies within the whole, whose other sizes are the value's.
+                unsafe {
+                    let (x, y) = (v.memory.as_ptr(), whole.as_mut_ptr());
+                    copy(v.dtype, &v.dims, (x, 0, &from), (y, offset, &strides));
                 }
-                i += 1;
+                v.recycle(self.spare);
             }
-            let declared = |k: usize| plan.results.views.as_ref().and_then(|v| v.get(k)).map(|v| v.sizes.clone());
-            let first_stack = now.len();
-            let mut all: Vec<Value> = now.into_vec();
-            for (k, stack) in stacks.into_iter().take(scans).enumerate() {
-                all.push(stack.finish(declared(first_stack + k))?);
-            }
-            all
+            let before = std::mem::replace(&mut now, after);
+            self.recycle(before.into_iter().chain(slices));
         }
-        Kind::Scan(scan) => run_scan(scan, bufs, |inputs| nested(0, frames, inputs, symbols), &plan.results, failed)?,
-    };
-    hand_over(&plan.results, values, bufs, failed)
+        self.recycle(captures);
+        for (k, w) in stacked.into_iter().enumerate() {
+            let view = self.plan.results.views.as_ref().and_then(|v| v.get(carried + k));
+            match (w, view) {
+                (Some(w), _) => now.push(w),
+                (None, Some(v)) => now.push(Value::new(v.access.dtype, v.sizes.clone(), self.spare)?),
+                (None, None) => return Err(failed("a scan of no steps has results of unknown size".into())),
+            }
+        }
+        Ok(now)
+    }
+
+    fn hand_over(&mut self, values: Values) -> Result<Option<Defined>, RunError> {
+        let (results, failed) = (&self.plan.results, self.failed);
+        let Some(views) = &results.views else {
+            let symbols = results
+                .defined
+                .iter()
+                .map(|&(o, axis)| {
+                    let n = values.get(o).and_then(|v| v.dims.get(axis)).and_then(|&n| i64::try_from(n).ok());
+                    n.ok_or_else(|| failed(format!("result {o} has no axis {axis}")))
+                })
+                .collect::<Result<Vec<_>, _>>()?;
+            let outputs = values.into_iter().map(Value::into_exact).collect::<Result<_, _>>()?;
+            return Ok(Some(Defined { symbols, outputs }));
+        };
+        for (i, (view, v)) in views.iter().zip(&values).enumerate() {
+            check_result(i, v.dtype, &v.dims, view, failed)?;
+            // SAFETY: views were checked at bind; the value has as many elements.
+            unsafe { copy_in(view, self.bufs, v.memory.as_ptr()) };
+        }
+        self.recycle(values);
+        Ok(None)
+    }
 }
 
 /// Values of equal shape one after another.
@@ -473,8 +638,9 @@ struct Stack {
 }
 
 impl Stack {
-    fn new(dtype: DType) -> Stack {
-        Stack { dtype, dims: None, bytes: Vec::new(), count: 0, elements: 0 }
+    /// An empty one; `bytes` is empty and lends its memory.
+    fn new(dtype: DType, bytes: Vec<u8>) -> Stack {
+        Stack { dtype, dims: None, bytes, count: 0, elements: 0 }
     }
 
     fn push(&mut self, v: &Value, failed: Failed<'_>) -> Result<(), RunError> {
@@ -506,99 +672,19 @@ impl Stack {
     }
 
     /// The stack as a tensor with a leading axis; without any value its other sizes are the declared ones, or 0.
-    fn finish(self, declared: Option<Sizes>) -> Result<Value, RunError> {
+    fn finish(self, declared: Option<Sizes>, spare: &mut Spare) -> Result<Value, RunError> {
         let mut dims: Sizes = smallvec::smallvec![self.count];
         match self.dims {
             Some(d) => dims.extend(d),
             None => dims.extend(declared.unwrap_or_default().into_iter().skip(1)),
         }
-        let memory = Memory::Own(AlignedBuffer::copy_of(&self.bytes).map_err(no_memory)?);
-        Ok(Value { dtype: self.dtype, dims, memory })
-    }
-}
-
-fn run_scan(
-    scan: &Scan,
-    bufs: Buffers<'_>,
-    mut body: impl FnMut(&[&Value]) -> Result<Vec<Value>, RunError>,
-    results: &Results,
-    failed: Failed<'_>,
-) -> Result<Vec<Value>, RunError> {
-    let of = |views: &[BoundView]| views.iter().map(|v| Value::of(v, bufs)).collect::<Result<Values, _>>();
-    let (mut now, captures) = (of(&scan.carried)?, of(&scan.captures)?);
-    let carried = now.len();
-    let mut stacked: Vec<Option<Value>> = scan.stacked.iter().map(|_| None).collect();
-    for step in 0..scan.steps {
-        let mut slices = Vec::with_capacity(scan.scanned.len());
-        for (view, axis, reverse) in &scan.scanned {
-            let n = view.sizes.get(*axis).copied().unwrap_or(0);
-            if n != scan.steps {
-                return Err(failed(format!("a scanned input has {n} slices where there are {} steps", scan.steps)));
-            }
-            let at = if *reverse { n - 1 - step } else { step };
-            let mut slice = view.clone();
-            slice.access.offset += at as i64 * slice.access.strides[*axis];
-            slice.sizes.remove(*axis);
-            slice.access.strides.remove(*axis);
-            slices.push(Value::of(&slice, bufs)?);
+        let mut v = Value::new(self.dtype, dims, spare)?;
+        if let Memory::Own(m) = &mut v.memory
+            && let Some(to) = m.as_mut_slice().get_mut(..self.bytes.len())
+        {
+            to.copy_from_slice(&self.bytes);
         }
-        let inputs: Vec<&Value> = now.iter().chain(&slices).chain(&captures).collect();
-        let mut outputs = body(&inputs)?.into_iter();
-        now = outputs.by_ref().take(carried).collect();
-        for ((whole, v), (axis, reverse)) in stacked.iter_mut().zip(outputs).zip(&scan.stacked) {
-            let axis = (*axis).min(v.dims.len());
-            let mut dims = v.dims.clone();
-            dims.insert(axis, scan.steps);
-            let whole = match whole {
-                Some(w) if w.dims == dims => w,
-                Some(w) => return Err(failed(format!("a scan output is {dims:?} where it was {:?} before", w.dims))),
-                none => none.insert(Value::new(v.dtype, dims)?),
-            };
-            let mut strides = dense(&whole.dims);
-            let at = if *reverse { scan.steps - 1 - step } else { step };
-            let offset = at as i64 * strides.remove(axis);
-            let from = dense(&v.dims);
-            // SAFETY: the slice lies within the whole, whose other sizes are the value's.
-            unsafe {
-                let (x, y) = (v.memory.as_ptr(), whole.as_mut_ptr());
-                copy(v.dtype, &v.dims, (x, 0, &from), (y, offset, &strides));
-            }
-        }
+        spare.give_stack(self.bytes);
+        Ok(v)
     }
-    let mut all: Vec<Value> = now.into_vec();
-    for (k, w) in stacked.into_iter().enumerate() {
-        let view = results.views.as_ref().and_then(|v| v.get(carried + k));
-        match (w, view) {
-            (Some(w), _) => all.push(w),
-            (None, Some(v)) => all.push(Value::new(v.access.dtype, v.sizes.clone())?),
-            (None, None) => return Err(failed("a scan of no steps has results of unknown size".into())),
-        }
-    }
-    Ok(all)
-}
-
-fn hand_over(
-    results: &Results,
-    values: Vec<Value>,
-    bufs: Buffers<'_>,
-    failed: Failed<'_>,
-) -> Result<Option<Defined>, RunError> {
-    let Some(views) = &results.views else {
-        let symbols = results
-            .defined
-            .iter()
-            .map(|&(o, axis)| {
-                let n = values.get(o).and_then(|v| v.dims.get(axis)).and_then(|&n| i64::try_from(n).ok());
-                n.ok_or_else(|| failed(format!("result {o} has no axis {axis}")))
-            })
-            .collect::<Result<Vec<_>, _>>()?;
-        let outputs = values.into_iter().map(|v| v.memory.into_own()).collect::<Result<_, _>>()?;
-        return Ok(Some(Defined { symbols, outputs }));
-    };
-    for (i, (view, v)) in views.iter().zip(&values).enumerate() {
-        check_result(i, v.dtype, &v.dims, view, failed)?;
-        // SAFETY: views were checked at bind; the value has as many elements.
-        unsafe { copy_in(view, bufs, v.memory.as_ptr()) };
-    }
-    Ok(None)
 }

@@ -28,6 +28,43 @@ pub struct Frame {
     pub slots: Vec<Ptr>,
     /// Frames of nested programs, by kernel.
     pub nested: Vec<Vec<Frame>>,
+    /// Memory of values that the kernel around this program carried from run to run.
+    pub spare: Spare,
+}
+
+/// Memory that the values of loops use over and over.
+#[derive(Default)]
+pub struct Spare {
+    buffers: Vec<AlignedBuffer>,
+    stacks: Vec<Vec<u8>>,
+}
+
+impl Spare {
+    /// Memory of at least this many bytes, of unspecified contents.
+    pub fn take(&mut self, bytes: usize) -> Result<AlignedBuffer, RunError> {
+        if let Some(i) = self.buffers.iter().position(|b| b.len() >= bytes) {
+            return Ok(self.buffers.swap_remove(i));
+        }
+        // One that is too small makes room: there are never more than were in use at a time.
+        drop(self.buffers.pop());
+        AlignedBuffer::uninit(bytes).map_err(no_memory)
+    }
+
+    /// Takes memory back.
+    pub fn give(&mut self, buffer: AlignedBuffer) {
+        self.buffers.push(buffer);
+    }
+
+    /// An empty list of bytes.
+    pub fn take_stack(&mut self) -> Vec<u8> {
+        self.stacks.pop().unwrap_or_default()
+    }
+
+    /// Takes a list back.
+    pub fn give_stack(&mut self, mut bytes: Vec<u8>) {
+        bytes.clear();
+        self.stacks.push(bytes);
+    }
 }
 
 /// A state's memory; empty until its size is known.
@@ -61,6 +98,7 @@ impl Frame {
             lent: vec![Sizes::new(); lir.outputs.len()],
             slots: Vec::new(),
             nested: nested.collect(),
+            spare: Spare::default(),
         };
         for &(b, p) in &program.consts {
             frame.ptrs[b as usize] = p;

@@ -6,6 +6,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rlx::ir::IrError;
+use rlx::ir::ValueId;
+use rlx::ir::ops::control::LoopStep;
 use rlx::ir::ops::elementwise::Unary;
 use rlx::ir::ops::neural::{Attention, AttnLayout, MaskKind};
 use rlx::{
@@ -129,6 +131,33 @@ fn encoder() -> Result<Module, IrError> {
     Ok(Module::from_graph(b.finish()))
 }
 
+/// A scan over rows; what it gives is carried by a loop whose first steps take one branch and whose last ones the other.
+fn loops() -> Result<Module, IrError> {
+    let mut b = Builder::new("main");
+    let x = b.input("x", DType::F32, [Dim::symbol("n"), 8.into()])?;
+    let w = b.param_with("w", numbers(3, &[8, 8]))?;
+    let start = b.constant(numbers(9, &[8]))?;
+    let scanned = b.scan_(&[start], &[x], &[w], |b, carried, slices, captures| {
+        let row = b.reshape(slices[0], [1.into(), 8.into()] as [Dim; 2])?;
+        let y = b.matmul(row, captures[0])?;
+        let y = b.reshape(y, [8.into()] as [Dim; 1])?;
+        let state = b.add(carried[0], y)?;
+        Ok((vec![b.tanh(state)?], vec![y]))
+    })?;
+    let trips = b.constant(Tensor::scalar(5i64))?;
+    let looped = b.loop_(Some(trips), None, &[scanned[1]], &[x], |b, args| {
+        let limit = b.constant(Tensor::scalar(3i64))?;
+        let early = b.lt(args.iteration, limit)?;
+        let add = |b: &mut Builder, v: &[ValueId]| Ok(vec![b.add(v[0], v[1])?]);
+        let mul = |b: &mut Builder, v: &[ValueId]| Ok(vec![b.mul(v[0], v[1])?]);
+        let next = b.if_(early, &[args.carried[0], args.captures[0]], add, mul)?;
+        Ok(LoopStep { cond: args.cond, carried: next, scans: vec![] })
+    })?;
+    b.output("state", scanned[0])?;
+    b.output("last", looped[0])?;
+    Ok(Module::from_graph(b.finish()))
+}
+
 fn compile(m: &Module, threads: usize) -> CompiledGraph {
     let options = CompileOptions::new().threads(threads);
     Session::with_options(Device::Cpu, options).unwrap().compile_hir(m).unwrap()
@@ -191,6 +220,12 @@ fn no_allocation_in_a_warm_borrowed_run() {
         vec![Tensor::from_slice(&[batch, seq], &ids).unwrap(), Tensor::from_slice(&[batch, seq], &mask).unwrap()]
     };
     check("encoder", &encoder().unwrap(), &[text(1, 16), text(3, 33), text(2, 1)]);
+
+    check(
+        "loops",
+        &loops().unwrap(),
+        &[vec![numbers(4, &[3, 8])], vec![numbers(5, &[6, 8])], vec![numbers(6, &[1, 8])]],
+    );
 
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().join("models/silero_vad/model.onnx");
     let vad = rlx::onnx::load(&path, &rlx::onnx::ImportOptions::default()).unwrap().module;

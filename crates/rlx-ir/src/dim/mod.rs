@@ -18,7 +18,7 @@
 //! # Rules
 //!
 //! Sums and products: constants fold, products distribute over sums, equal terms collect, terms stand in graded
-//! lexicographic order (higher degree first, symbols before other atoms).
+//! lexicographic order (higher degree first, symbols before other atoms); `n·min(1, n)` is `n` for a symbol n.
 //!
 //! Division `a / b`, for floordiv, ceildiv and mod alike:
 //! 1. constants fold; `0 / b` is 0; division by 1 disappears; division by the constant 0 stays and fails on evaluation;
@@ -37,7 +37,7 @@
 //! the difference) disappears.
 //!
 //! bcast: nested ones flatten, equal operands and the constant 1 disappear, and a constant other than 1 is the result
-//! (that the other operands fit it is a [`Constraint::Broadcastable`], which the caller records).
+//! (that the other operands fit it is a [`Constraint::Broadcastable`], which the caller records); `bcast(a, min(a, 32))` is `a`.
 
 mod arith;
 mod binding;

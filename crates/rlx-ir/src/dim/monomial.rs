@@ -26,7 +26,7 @@ impl Monomial {
         let (mut left, mut right) = (self.0.iter().peekable(), other.0.iter().peekable());
         loop {
             let order = match (left.peek(), right.peek()) {
-                (None, None) => return Some(Self(factors)),
+                (None, None) => return Some(Self(factors).without_truths()),
                 (Some(_), None) => Ordering::Less,
                 (None, Some(_)) => Ordering::Greater,
                 (Some((a, _)), Some((b, _))) => a.structural_cmp(b),
@@ -41,6 +41,26 @@ impl Monomial {
                 }
             }
         }
+    }
+
+    /// Without factors `min(1, n)` beside a symbol n: it is 1, or the product is 0 anyway.
+    fn without_truths(mut self) -> Self {
+        if self.0.len() < 2 || !self.0.iter().any(|(a, _)| matches!(a, Atom::Min(_))) {
+            return self;
+        }
+        let symbols: Vec<Atom> =
+            self.0.iter().map(|(a, _)| a.clone()).filter(|a| matches!(a, Atom::Symbol(_))).collect();
+        self.0.retain(|(atom, _)| match atom {
+            Atom::Min(list) => match &list[..] {
+                [a, b] => {
+                    let (one, n) = if *a == 1 { (a, b) } else { (b, a) };
+                    *one != 1 || !n.as_symbol().is_some_and(|n| symbols.contains(&Atom::Symbol(n.clone())))
+                }
+                _ => true,
+            },
+            _ => true,
+        });
+        self
     }
 
     /// The quotient, where `other` divides this.

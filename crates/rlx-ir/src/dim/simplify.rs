@@ -59,7 +59,23 @@ impl Dim {
         if operands.iter().any(Dim::is_const) {
             operands.retain(Dim::is_const);
         }
+        let all = operands.clone();
+        operands.retain(|dim| !all.iter().any(|whole| whole != dim && dim.is_cut_of(whole)));
         from_operands(operands, 1, Atom::Bcast)
+    }
+}
+
+impl Dim {
+    /// True if this is `min(whole, …)` with bounds of 2 or more: of two sizes that broadcast it is then the whole, for it is 1 only where
+    /// the whole is.
+    fn is_cut_of(&self, whole: &Dim) -> bool {
+        let Some(Atom::Min(list)) = self.as_atom() else { return false };
+        let parts = match whole.as_atom() {
+            Some(Atom::Min(parts)) => &parts[..],
+            _ => std::slice::from_ref(whole),
+        };
+        let at_least_two = |dim: &Dim| dim.lower_bound().is_some_and(|least| least >= 2);
+        parts.iter().all(|part| list.contains(part)) && list.iter().all(|d| parts.contains(d) || at_least_two(d))
     }
 }
 

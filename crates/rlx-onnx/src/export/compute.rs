@@ -1,16 +1,21 @@
 //! Products, reductions, indexing, layers.
 
 use rlx_ir::attr::AttrValue as _;
+use rlx_ir::attr::FloatBits;
 use rlx_ir::ops::contraction::DotGeneral;
 use rlx_ir::ops::indexing::Combiner;
-use rlx_ir::ops::neural::{Lstm, Resize, RnnDirection};
+use rlx_ir::ops::neural::{Resize, RnnDirection};
 use rlx_ir::ops::reduction::{ArgKind, CumKind, Reduce, ReduceKind, ReduceWindow, WindowKind};
 use rlx_ir::ops::{Contraction, Indexing, Neural, Op, Reduction, Signal};
 use rlx_ir::{DType, Dim, TensorType};
 
 use super::{Failure, Writer, flag, float, int, ints, string};
+use crate::proto::AttributeProto;
 
 type Written = Result<Option<Vec<String>>, Failure>;
+
+/// The operator set that `CumProd` came with.
+const CUMPROD_OPSET: i64 = 26;
 
 fn fixed(dims: &[Dim]) -> Result<Vec<i64>, Failure> {
     dims.iter().map(|d| d.as_const().ok_or_else(|| format!("padding {d} is not fixed"))).collect()
@@ -139,12 +144,16 @@ impl Writer {
                 let at = self.emit(name, x, attributes);
                 if op.dtype == DType::I64 { at } else { self.cast(&at, op.dtype)? }
             }
-            Reduction::Cumulative(op) if op.kind == CumKind::Sum => {
+            Reduction::Cumulative(op) if matches!(op.kind, CumKind::Sum | CumKind::Prod) => {
                 let axis = self.scalar(DType::I64, op.axis as f64)?;
                 let attributes = vec![flag("exclusive", op.exclusive), flag("reverse", op.reverse)];
-                self.emit("CumSum", &[x[0], &axis], attributes)
+                let name = if op.kind == CumKind::Sum { "CumSum" } else { "CumProd" };
+                if op.kind == CumKind::Prod {
+                    self.opset = self.opset.max(CUMPROD_OPSET);
+                }
+                self.emit(name, &[x[0], &axis], attributes)
             }
-            Reduction::ReduceWindow(op) if op.window.len() + 2 == rank => self.pool(op, x)?,
+            Reduction::ReduceWindow(op) if op.window.len() + 2 == rank => self.pool(op, x, from)?,
             _ => return Ok(None),
         };
         Ok(Some(vec![result]))
@@ -170,7 +179,7 @@ impl Writer {
         if bools { self.cast(&y, DType::Bool) } else { Ok(y) }
     }
 
-    fn pool(&mut self, op: &ReduceWindow, x: &[&str]) -> Result<String, Failure> {
+    fn pool(&mut self, op: &ReduceWindow, x: &[&str], from: &[TensorType]) -> Result<String, Failure> {
         let pads = [fixed(&op.pad_low)?, fixed(&op.pad_high)?].concat();
         let mut attributes = vec![
             ints("kernel_shape", &op.window),
@@ -185,7 +194,17 @@ impl Writer {
                 attributes.push(flag("count_include_pad", op.count_include_pad));
                 Ok(self.emit("AveragePool", x, attributes))
             }
-            WindowKind::Sum => Err("there is no pooling by sums".into()),
+            WindowKind::Sum => {
+                let dtype = from.first().map_or(DType::F32, |t| t.dtype);
+                if op.ceil || !dtype.is_float() {
+                    return Err("there is no pooling by sums of integers or with `ceil`".into());
+                }
+                // The mean over all taps, padding being zeros, times their number.
+                attributes.push(flag("count_include_pad", true));
+                let mean = self.emit("AveragePool", x, attributes);
+                let taps = self.scalar(dtype, op.window.iter().map(|&w| w as f64).product())?;
+                Ok(self.emit("Mul", &[&mean, &taps], vec![]))
+            }
         }
     }
 
@@ -230,7 +249,20 @@ impl Writer {
             }
             Neural::BatchNorm(op) => vec![self.emit("BatchNormalization", x, vec![float("epsilon", op.eps.get())])],
             Neural::Resize(op) => vec![self.resize(op, x, from, to)?],
-            Neural::Lstm(op) if op.activations.is_empty() => self.lstm(op, x)?,
+            Neural::Lstm(op) if op.activations.is_empty() => {
+                let more = if op.input_forget { vec![flag("input_forget", true)] } else { vec![] };
+                let given = [op.has_bias, op.has_lengths, op.has_init_h, op.has_init_c, op.has_peephole];
+                self.recurrent("LSTM", x, (op.direction, op.hidden, op.clip), &given, 3, more)?
+            }
+            Neural::Gru(op) if op.activations.is_empty() => {
+                let more = vec![flag("linear_before_reset", op.linear_before_reset)];
+                let given = [op.has_bias, op.has_lengths, op.has_init_h];
+                self.recurrent("GRU", x, (op.direction, op.hidden, op.clip), &given, 2, more)?
+            }
+            Neural::Rnn(op) if op.activations.is_empty() => {
+                let given = [op.has_bias, op.has_lengths, op.has_init_h];
+                self.recurrent("RNN", x, (op.direction, op.hidden, op.clip), &given, 2, vec![])?
+            }
             _ => return Ok(None),
         };
         Ok(Some(results))
@@ -270,27 +302,33 @@ impl Writer {
         Ok(self.emit("Resize", &[x[0], &roi, &scales], attributes))
     }
 
-    fn lstm(&mut self, op: &Lstm, x: &[&str]) -> Result<Vec<String>, Failure> {
-        let direction = match op.direction {
+    /// A recurrent layer of which some of the operands after the third are there.
+    fn recurrent(
+        &mut self,
+        name: &str,
+        x: &[&str],
+        (direction, hidden, clip): (RnnDirection, i64, Option<FloatBits>),
+        there: &[bool],
+        results: usize,
+        mut attributes: Vec<AttributeProto>,
+    ) -> Result<Vec<String>, Failure> {
+        let direction = match direction {
             RnnDirection::Forward => "forward",
             RnnDirection::Reverse => "reverse",
             RnnDirection::Bidirectional => "bidirectional",
         };
-        let mut attributes = vec![string("direction", direction), int("hidden_size", op.hidden)];
-        if op.input_forget {
-            attributes.push(flag("input_forget", true));
-        }
-        if let Some(c) = op.clip {
+        attributes.extend([string("direction", direction), int("hidden_size", hidden)]);
+        if let Some(c) = clip {
             attributes.push(float("clip", c.get()));
         }
         let (always, mut given) = (x.get(..3).ok_or("takes three operands or more")?, x.iter().skip(3));
         let mut inputs = always.to_vec();
-        for there in [op.has_bias, op.has_lengths, op.has_init_h, op.has_init_c, op.has_peephole] {
+        for &there in there {
             inputs.push(if there { given.next().copied().unwrap_or_default() } else { "" });
         }
         while inputs.last().is_some_and(|n| n.is_empty()) {
             inputs.pop();
         }
-        Ok(self.emit_n("LSTM", &inputs, 3, attributes))
+        Ok(self.emit_n(name, &inputs, results, attributes))
     }
 }

@@ -1,9 +1,9 @@
-//! Branches and loops: their graphs see values of the graph around them by name.
+//! Branches, loops and calls: nested graphs see values of the graph around them by name.
 
 use rlx_ir::ops::Control;
 use rlx_ir::{Graph, Node};
 
-use super::{AttributeType, Failure, GraphProto, Names, Writer, attribute};
+use super::{AttributeType, Failure, GraphProto, Names, Writer, attribute, int, ints};
 use crate::proto::AttributeProto;
 
 impl Writer {
@@ -29,7 +29,28 @@ impl Writer {
                 let inputs: Vec<&str> = [trips, cond].into_iter().chain(carried.iter().copied()).collect();
                 Ok(Some(self.emit_n("Loop", &inputs, n, vec![body])))
             }
-            Control::Scan(_) | Control::Call(_) => Err("is not written yet".into()),
+            Control::Scan(op) => {
+                let [body] = &node.regions[..] else { return Err("takes one graph".into()) };
+                let args = op.carried + op.num_scan_inputs;
+                let (given, captures) = x.split_at(args.min(x.len()));
+                let axes = |v: &[usize]| v.iter().map(|&a| a as i64).collect::<Vec<_>>();
+                let ends = |v: &[bool]| v.iter().map(|&r| i64::from(r)).collect::<Vec<_>>();
+                let mut attributes = vec![
+                    self.nested("body", body, args, captures)?,
+                    int("num_scan_inputs", op.num_scan_inputs as i64),
+                    ints("scan_input_axes", &axes(&op.input_axes)),
+                    ints("scan_input_directions", &ends(&op.input_reverse)),
+                ];
+                if !op.output_axes.is_empty() {
+                    attributes.push(ints("scan_output_axes", &axes(&op.output_axes)));
+                    attributes.push(ints("scan_output_directions", &ends(&op.output_reverse)));
+                }
+                Ok(Some(self.emit_n("Scan", given, n, attributes)))
+            }
+            Control::Call(op) => {
+                let inputs: Vec<String> = x.iter().map(|&n| n.to_owned()).collect();
+                self.call(&op.callee, &inputs).map(Some)
+            }
         }
     }
 
@@ -52,7 +73,8 @@ impl Writer {
         let before = self.problems.len();
         self.nodes_of(g, &mut names);
         let results: Vec<String> = g.outputs().iter().map(|_| self.fresh("result")).collect();
-        let outputs = self.outputs_of(g, &names, |i| results.get(i).cloned().unwrap_or_default());
+        let values = g.outputs().iter().map(|o| o.value);
+        let outputs = self.outputs_of(g, values, &names, |i| results.get(i).cloned().unwrap_or_default());
         let nodes = std::mem::replace(&mut self.nodes, outside.0);
         (self.symbols, self.dims) = (outside.1, outside.2);
         if self.problems.len() > before {

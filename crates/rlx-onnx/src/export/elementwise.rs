@@ -30,7 +30,8 @@ impl Writer {
                     Binary::Xor => "BitwiseXor",
                     Binary::ShiftLeft => return Ok(self.emit("BitShift", x, vec![string("direction", "LEFT")])),
                     Binary::ShiftRight => return Ok(self.emit("BitShift", x, vec![string("direction", "RIGHT")])),
-                    Binary::Mod | Binary::Atan2 => return Err(format!("`{}` has no operator", f.name())),
+                    Binary::Mod => return self.float_mod(x, first),
+                    Binary::Atan2 => return Err("`atan2` has no operator".into()),
                 };
                 Ok(self.emit(name, x, vec![]))
             }
@@ -48,6 +49,13 @@ impl Writer {
                 };
                 Ok(self.emit(name, x, vec![]))
             }
+            // ONNX Runtime selects no booleans.
+            Elementwise::Select if from.get(1).is_some_and(|t| t.dtype == DType::Bool) => {
+                let &[cond, a, b] = x else { return Err("takes three operands".into()) };
+                let other = self.emit("Not", &[cond], vec![]);
+                let (a, b) = (self.emit("And", &[cond, a], vec![]), self.emit("And", &[&other, b], vec![]));
+                Ok(self.emit("Or", &[&a, &b], vec![]))
+            }
             Elementwise::Select => Ok(self.emit("Where", x, vec![])),
             Elementwise::Clamp => {
                 let &[v, lo, hi] = x else { return Err("takes three operands".into()) };
@@ -62,6 +70,48 @@ impl Writer {
                 Ok(self.emit("Cast", x, attributes))
             }
         }
+    }
+
+    /// `log(1 + x)`: where `u = 1 + x` was rounded, the quotient `log(u) / (u − 1)` still is that of a number near x.
+    fn log1p(&mut self, x: &str, d: DType) -> Result<String, Failure> {
+        let (one, inf) = (self.scalar(d, 1.0)?, self.scalar(d, f64::INFINITY)?);
+        let u = self.emit("Add", &[x, &one], vec![]);
+        let (log, rest) = (self.emit("Log", &[&u], vec![]), self.emit("Sub", &[&u, &one], vec![]));
+        let quotient = self.emit("Div", &[x, &rest], vec![]);
+        let y = self.emit("Mul", &[&log, &quotient], vec![]);
+        let lost = self.emit("Equal", &[&u, &one], vec![]);
+        let y = self.emit("Where", &[&lost, x, &y], vec![]);
+        let endless = self.emit("Equal", &[&u, &inf], vec![]);
+        Ok(self.emit("Where", &[&endless, &u, &y], vec![]))
+    }
+
+    /// `exp(x) − 1`, likewise: `(u − 1) / log(u)` of the rounded `u = exp(x)`.
+    fn expm1(&mut self, x: &str, d: DType) -> Result<String, Failure> {
+        let (one, zero) = (self.scalar(d, 1.0)?, self.scalar(d, 0.0)?);
+        let inf = self.scalar(d, f64::INFINITY)?;
+        let u = self.emit("Exp", &[x], vec![]);
+        let (log, rest) = (self.emit("Log", &[&u], vec![]), self.emit("Sub", &[&u, &one], vec![]));
+        let quotient = self.emit("Div", &[x, &log], vec![]);
+        let y = self.emit("Mul", &[&rest, &quotient], vec![]);
+        let lost = self.emit("Equal", &[&u, &one], vec![]);
+        let y = self.emit("Where", &[&lost, x, &y], vec![]);
+        // Where exp(x) is 0 or infinite, so is nothing but the difference.
+        let (none, endless) = (self.emit("Equal", &[&u, &zero], vec![]), self.emit("Equal", &[&u, &inf], vec![]));
+        let end = self.emit("Or", &[&none, &endless], vec![]);
+        Ok(self.emit("Where", &[&end, &rest, &y], vec![]))
+    }
+
+    /// The rest with the divisor's sign: the operator's own is for integers.
+    fn float_mod(&mut self, x: &[&str], d: DType) -> Result<String, Failure> {
+        let &[_, y] = x else { return Err("takes two operands".into()) };
+        let zero = self.scalar(d, 0.0)?;
+        let rest = self.emit("Mod", x, vec![int("fmod", 1)]);
+        let (a, b) = (self.emit("Less", &[&rest, &zero], vec![]), self.emit("Less", &[y, &zero], vec![]));
+        let (other, none) = (self.emit("Xor", &[&a, &b], vec![]), self.emit("Equal", &[&rest, &zero], vec![]));
+        let some = self.emit("Not", &[&none], vec![]);
+        let wrong = self.emit("And", &[&other, &some], vec![]);
+        let moved = self.emit("Add", &[&rest, y], vec![]);
+        Ok(self.emit("Where", &[&wrong, &moved, &rest], vec![]))
     }
 
     fn unary(&mut self, f: Unary, x: &[&str], dtype: DType) -> Result<String, Failure> {
@@ -120,8 +170,14 @@ impl Writer {
                 let either = self.emit("Or", &[&nan, &inf], vec![]);
                 return Ok(self.emit("Not", &[&either], vec![]));
             }
-            // Written plainly they would lose what they are there for.
-            Unary::Expm1 | Unary::Log1p | Unary::Popcnt => return Err("has no operator".into()),
+            Unary::Expm1 | Unary::Log1p => {
+                // In steps of 16 bits too much would be lost.
+                let wide = if dtype.bits() < 32 { DType::F32 } else { dtype };
+                let x = if wide == dtype { v.to_owned() } else { self.cast(v, wide)? };
+                let y = if f == Unary::Expm1 { self.expm1(&x, wide)? } else { self.log1p(&x, wide)? };
+                return if wide == dtype { Ok(y) } else { self.cast(&y, dtype) };
+            }
+            Unary::Popcnt => return Err("has no operator".into()),
         };
         Ok(self.emit(name, x, vec![]))
     }

@@ -9,7 +9,8 @@ mod dims;
 mod elementwise;
 mod shape;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use prost::Message as _;
 use rlx_ir::{Builder, DType, Dim, Graph, IrError, Module, Node, Op, Symbol, Tensor, TensorType, ValueId};
@@ -22,8 +23,11 @@ use crate::proto::{
     ValueInfoProto, type_proto,
 };
 
-/// The operator set that files are written in.
+/// The operator set that files are written in, unless a node needs a newer one.
 const OPSET: i64 = 20;
+
+/// The deepest that functions call each other.
+const DEEPEST_CALL: usize = 64;
 
 /// What stands in the way of writing a module as a file: all of it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -36,23 +40,32 @@ pub struct ExportError {
 /// Why a node has no form.
 type Failure = String;
 
-/// A module at its first stage as the bytes of an ONNX file (IR version 10, operator set 20). Parameters with a value become
-/// initialisers, those without become inputs.
+/// A module at its first stage as the bytes of an ONNX file (IR version 10, operator set 20, or 26 where bits are read as another
+/// dtype). Parameters with a value become initialisers, those without become inputs. Functions are written where they are called. A
+/// state becomes an input of its name after the others, and an output `<name>_next`, in the order of states.
 pub fn export(module: &Module) -> Result<Vec<u8>, ExportError> {
-    let mut w = Writer::default();
+    let functions = module.functions.iter().map(|(n, f)| (n.clone(), Arc::new(f.clone()))).collect();
+    let mut w = Writer { opset: OPSET, functions, ..Writer::default() };
     let g = &module.main;
     let mut names = HashMap::new();
-    for s in g.states() {
-        w.problems.push(format!("state `{}`: ONNX has no states", s.name));
-    }
     let reserved = g.outputs().iter().map(|o| o.name.to_string());
     let sources = g.inputs().iter().map(|&v| g.value_name(v).trim_start_matches('%').to_owned());
     w.used = reserved.chain(sources).chain(g.params().iter().map(|p| p.name.to_string())).collect();
+    let successors: Vec<String> = g.states().iter().map(|s| format!("{}_next", s.name)).collect();
+    for name in g.states().iter().map(|s| s.name.to_string()).chain(successors.iter().cloned()) {
+        if !w.used.insert(name.clone()) {
+            w.problems.push(format!("state `{name}`: an input, parameter or output has that name too"));
+        }
+    }
     let mut inputs = Vec::new();
     for &v in g.inputs() {
         let name = g.value(v).name.as_deref().unwrap_or_default().to_owned();
         inputs.extend(w.declare(g, v, &name));
         names.insert(v, name);
+    }
+    for s in g.states() {
+        inputs.extend(w.declare(g, s.value, &s.name));
+        names.insert(s.value, s.name.to_string());
     }
     let mut initialisers = Vec::new();
     for p in g.params() {
@@ -69,7 +82,9 @@ pub fn export(module: &Module) -> Result<Vec<u8>, ExportError> {
         names.insert(p.value, name);
     }
     w.nodes_of(g, &mut names);
-    let outputs = w.outputs_of(g, &names, |o| g.outputs()[o].name.to_string());
+    let mut outputs = w.outputs_of(g, g.outputs().iter().map(|o| o.value), &names, |o| g.outputs()[o].name.to_string());
+    let next = g.states().iter().map(|s| s.next.unwrap_or(s.value));
+    outputs.extend(w.outputs_of(g, next, &names, |i| successors[i].clone()));
     if !w.problems.is_empty() {
         return Err(ExportError { problems: w.problems });
     }
@@ -82,7 +97,7 @@ pub fn export(module: &Module) -> Result<Vec<u8>, ExportError> {
         initializer: initialisers,
         ..Default::default()
     };
-    let set = OperatorSetIdProto { domain: Some(String::new()), version: Some(OPSET) };
+    let set = OperatorSetIdProto { domain: Some(String::new()), version: Some(w.opset) };
     let model = ModelProto {
         ir_version: Some(10),
         producer_name: Some("rlx".into()),
@@ -107,6 +122,10 @@ struct Writer {
     /// Sizes that are computed already.
     dims: HashMap<Dim, String>,
     used: BTreeSet<String>,
+    /// The module's functions, and how many calls are open.
+    functions: BTreeMap<String, Arc<Graph>>,
+    calls: usize,
+    opset: i64,
     count: usize,
     problems: Vec<String>,
 }
@@ -274,10 +293,16 @@ impl Writer {
     }
 
     /// Gives outputs their names, and declares them.
-    fn outputs_of(&mut self, g: &Graph, names: &Names, name: impl Fn(usize) -> String) -> Vec<ValueInfoProto> {
+    fn outputs_of(
+        &mut self,
+        g: &Graph,
+        values: impl Iterator<Item = ValueId>,
+        names: &Names,
+        name: impl Fn(usize) -> String,
+    ) -> Vec<ValueInfoProto> {
         let mut out = Vec::new();
-        for (i, o) in g.outputs().iter().enumerate() {
-            let (Some(from), Some(t)) = (names.get(&o.value), g.tensor_type(o.value)) else { continue };
+        for (i, v) in values.enumerate() {
+            let (Some(from), Some(t)) = (names.get(&v), g.tensor_type(v)) else { continue };
             let name = name(i);
             if *from != name {
                 self.nodes.push(NodeProto {
@@ -335,9 +360,14 @@ impl Writer {
             Some(Ok(b.finish()))
         };
         let part = build().ok_or("it has no counterpart and no decomposition")?.map_err(|e| e.to_string())?;
+        self.in_place(&part, inputs)
+    }
+
+    /// Writes the nodes of a graph that stands alone where they are used; names of its outputs.
+    fn in_place(&mut self, part: &Graph, inputs: &[String]) -> Result<Vec<String>, Failure> {
         let mut names: Names = part.inputs().iter().copied().zip(inputs.iter().cloned()).collect();
         let before = self.problems.len();
-        self.nodes_of(&part, &mut names);
+        self.nodes_of(part, &mut names);
         if self.problems.len() > before {
             let inner = self.problems.split_off(before);
             return Err(inner.join("; "));
@@ -345,6 +375,25 @@ impl Writer {
         let result =
             |o: &rlx_ir::graph::Output| names.get(&o.value).cloned().ok_or_else(|| "a result is missing".into());
         part.outputs().iter().map(result).collect()
+    }
+
+    /// Writes the body of a function where it is called. Its symbols are its own.
+    fn call(&mut self, callee: &str, inputs: &[String]) -> Result<Vec<String>, Failure> {
+        let body = self.functions.get(callee).cloned().ok_or_else(|| format!("there is no function `{callee}`"))?;
+        if self.calls >= DEEPEST_CALL {
+            return Err(format!("more than {DEEPEST_CALL} calls are inside each other"));
+        }
+        self.calls += 1;
+        let outside = (std::mem::take(&mut self.symbols), std::mem::take(&mut self.dims));
+        for (&v, name) in body.inputs().iter().zip(inputs) {
+            if let Some(t) = body.tensor_type(v) {
+                self.learn(name, t);
+            }
+        }
+        let results = self.in_place(&body, inputs);
+        (self.symbols, self.dims) = outside;
+        self.calls -= 1;
+        results
     }
 }
 

@@ -7,6 +7,9 @@ use rlx_ir::{DType, Dim, Tensor, TensorType};
 
 use super::{Failure, Place, Writer, code, flag, int, ints, string};
 
+/// The operator set that `BitCast` came with.
+const BITCAST_OPSET: i64 = 26;
+
 impl Writer {
     pub(super) fn shape_op(
         &mut self,
@@ -81,8 +84,11 @@ impl Writer {
                 Ok(x[0].to_owned())
             }
             ShapeOp::BitcastConvert(op) => {
-                let _ = code(op.to)?;
-                Err("bits are read as another dtype only from operator set 26 on".into())
+                if first()?.dtype.bits() != op.to.bits() {
+                    return Err("ONNX reads bits as another dtype of the same width only".into());
+                }
+                self.opset = self.opset.max(BITCAST_OPSET);
+                Ok(self.emit("BitCast", x, vec![int("to", i64::from(code(op.to)?))]))
             }
         }
     }

@@ -190,6 +190,11 @@ impl<'m> Importer<'m> {
         self.names.insert(name.into())
     }
 
+    /// Whether something has a symbol's name.
+    pub fn is_symbol(&self, name: &str) -> bool {
+        self.names.contains(name)
+    }
+
     /// The scope that names are looked up in.
     pub fn scope(&mut self) -> &mut Scope<'m> {
         let last = self.scopes.len() - 1;

@@ -92,10 +92,21 @@ fn is_generated(name: &str) -> bool {
 }
 
 impl<'m> Importer<'m> {
+    /// The size that a name like `past + seq` means, where its parts are names of sizes themselves: exporters write such.
+    fn expression(&self, name: &str) -> Option<Dim> {
+        if !name.contains(['+', '-', '*']) {
+            return None;
+        }
+        let dim = Dim::parse(name).ok()?;
+        let known = dim.symbols().iter().all(|s| self.is_symbol(s.name()));
+        (known && !dim.is_const() && dim.as_symbol().is_none() && dim.as_invalid().is_none()).then_some(dim)
+    }
+
     /// The shape that a declaration says, with symbols for what it leaves open; `None` if it does not even say the rank.
     fn declared_shape(&mut self, name: &str, dims: &[DimDef]) -> Shape {
         let dims = dims.iter().enumerate().map(|(axis, d)| match d {
             DimDef::Fixed(n) => Dim::from(*n),
+            DimDef::Named(s) if self.expression(s).is_some() => self.expression(s).unwrap_or(Dim::ZERO),
             DimDef::Named(s) if !is_generated(s) => {
                 self.claim_symbol(s);
                 Dim::symbol(Symbol::new(s))

@@ -1,8 +1,10 @@
 //! Models as PyTorch's two exporters write them (`models/`, which `make.py` made): one compilation runs all shapes, gives what PyTorch
 //! gave, the same bits on two threads as on one, and what the exporters broke up is recognised.
 //!
-//! The suite `pytorch-exported` of `../conformance` runs them five ways and writes them back to files. `MODELS=text` takes those whose
-//! name contains the text; `BLESS=1` writes `recognised.txt`.
+//! The suite `pytorch-exported` of `../conformance` runs them five ways and writes them back to files. What RLX writes of these models and
+//! of the shared ones is run in ONNX Runtime beside the original, where `PYTHON`, or `python3`, has that; with `CASES=text` also what it
+//! writes of the cases whose label contains the text. `MODELS=text` takes models whose name contains the text; `BLESS=1` writes
+//! `recognised.txt`.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
 #[path = "../conformance/runner/mod.rs"]
@@ -115,14 +117,82 @@ fn check(folder: &Path) -> Result<(usize, String), String> {
     Ok((attention, line.trim_end_matches(',').to_owned()))
 }
 
+/// Names of the folders of a folder, those that contain the text.
+fn folders(root: &Path, filter: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(root).into_iter().flatten().filter_map(Result::ok);
+    let mut names: Vec<String> = entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect();
+    names.retain(|n| n.contains(filter) && !n.contains(".part"));
+    names.sort();
+    names
+}
+
+/// Puts an original and what RLX writes of it beside each other; why not, if it is not written.
+fn written(from: &Path, to: &Path) -> Result<(), String> {
+    let module =
+        rlx::onnx::load(&from.join("model.onnx"), &ImportOptions::default()).map_err(|e| e.to_string())?.module;
+    let bytes = rlx::onnx::export(&module).map_err(|e| e.problems.join("; "))?;
+    std::fs::create_dir_all(to).unwrap();
+    std::fs::write(to.join("written.onnx"), bytes).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(|e| e.unwrap()) {
+        let link = to.join(entry.file_name());
+        if !link.exists() {
+            copy(&entry.path(), &link);
+        }
+    }
+    Ok(())
+}
+
+fn copy(from: &Path, to: &Path) {
+    if from.is_dir() {
+        std::fs::create_dir_all(to).unwrap();
+        std::fs::read_dir(from).unwrap().map(|e| e.unwrap()).for_each(|e| copy(&e.path(), &to.join(e.file_name())));
+    } else if std::fs::hard_link(from, to).is_err() {
+        std::fs::copy(from, to).unwrap();
+    }
+}
+
+#[test]
+fn what_is_written_gives_the_same_in_onnx_runtime() {
+    let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".into());
+    let has = std::process::Command::new(&python).args(["-c", "import onnx, onnxruntime"]).output();
+    if !has.is_ok_and(|o| o.status.success()) {
+        println!("SKIPPED: {python} has no onnx and onnxruntime");
+        return;
+    }
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("written");
+    let _ = std::fs::remove_dir_all(&root);
+    let mut from: Vec<(String, std::path::PathBuf)> = Vec::new();
+    let models = cases::models().unwrap();
+    from.extend(
+        folders(&models, &std::env::var("MODELS").unwrap_or_default()).into_iter().map(|n| (n.clone(), models.join(n))),
+    );
+    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/models");
+    if !shared.exists() {
+        println!("SKIPPED: there is no ../shared/models beside the repository");
+    }
+    from.extend(folders(&shared, "").into_iter().map(|n| (n.clone(), shared.join(n))));
+    if let Ok(filter) = std::env::var("CASES") {
+        from.extend(cases::find(&filter).unwrap().0.into_iter().map(|c| (c.label().replace('/', "."), c.folder)));
+    }
+    let mut count = 0;
+    for (name, folder) in from.iter().filter(|(_, f)| f.join("model.onnx").exists()) {
+        match written(folder, &root.join(name)) {
+            Ok(()) => count += 1,
+            Err(why) => println!("SKIPPED {name}: {}", why.replace('\n', " | ")),
+        }
+    }
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/exported/peer.py");
+    let out = std::process::Command::new(&python).arg(script).arg(&root).output().unwrap();
+    println!("{count} written\n{}", String::from_utf8_lossy(&out.stdout));
+    let _ = std::fs::remove_dir_all(&root);
+    assert!(out.status.success(), "{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+}
+
 #[test]
 fn what_pytorch_exports_runs_as_it_comes() {
     let filter = std::env::var("MODELS").unwrap_or_default();
     let root = cases::models().unwrap();
-    let mut names: Vec<String> =
-        std::fs::read_dir(&root).unwrap().map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
-    names.retain(|n| n.contains(&filter) && !n.contains(".part"));
-    names.sort();
+    let names = folders(&root, &filter);
     let (mut seen, mut wrong) = (String::new(), Vec::new());
     for name in &names {
         match check(&root.join(name)) {

@@ -25,6 +25,8 @@ struct Scores {
     masks: Vec<Part>,
     /// Batch and heads, where scores of rank 3 were seen as scores of rank 4 for a mask.
     heads: Option<[Dim; 2]>,
+    /// Batch and windows, where scores of rank 4 were seen as scores of rank 5 for a mask of each window.
+    windows: Option<[Dim; 2]>,
 }
 
 /// A product over batch and head axes (`[0, 1]`, or `[0]` for both in one): the operands, and the axis of the right one that is
@@ -38,6 +40,14 @@ fn head_product(l: Look<'_>, v: ValueId) -> Option<(ValueId, ValueId, usize)> {
     (matches!(rank, 3 | 4) && other == rank && heads && d.accumulate.is_none()).then_some((a, b, rank - 1 - contracted))
 }
 
+/// True if a mask that was joined to scores `x` left its axes but perhaps the last two as they are. Those may have become sizes of which
+/// it is only known that they broadcast: of queries, which are then spread, and of keys, which the product with the values holds to theirs.
+fn widened_rows(l: Look<'_>, x: ValueId, v: ValueId) -> bool {
+    let (Some(from), Some(to)) = (l.shape(x), l.shape(v)) else { return false };
+    let n = from.rank();
+    from == to || (n >= 3 && to.rank() == n && from[..n - 2] == to[..n - 2])
+}
+
 /// The way from the softmax down to the product; `scale` multiplies all that follows.
 fn scores(l: Look<'_>, v: ValueId, scale: f64, depth: usize) -> Option<Scores> {
     if depth > 8 {
@@ -45,7 +55,7 @@ fn scores(l: Look<'_>, v: ValueId, scale: f64, depth: usize) -> Option<Scores> {
     }
     if let Some((q, k, contracted)) = head_product(l, v) {
         let k_features_last = contracted == 0;
-        return Some(Scores { q, k, k_features_last, scale, cap: None, masks: Vec::new(), heads: None });
+        return Some(Scores { q, k, k_features_last, scale, cap: None, masks: Vec::new(), heads: None, windows: None });
     }
     if let (Op::ShapeOp(ShapeOp::Reshape(_)), &[x]) = l.op(v)? {
         return match (l.shape(x)?.dims(), l.shape(v)?.dims()) {
@@ -54,6 +64,13 @@ fn scores(l: Look<'_>, v: ValueId, scale: f64, depth: usize) -> Option<Scores> {
                 let inner = scores(l, x, scale, depth + 1)?;
                 let heads = [b.clone(), h.clone()];
                 inner.heads.as_ref().is_none_or(|h| *h == heads).then_some(Scores { heads: Some(heads), ..inner })
+            }
+            // From and to [batch·windows, heads, s, t].
+            ([b, w, from @ ..], [_, to @ ..]) | ([_, from @ ..], [b, w, to @ ..]) if from.len() == 3 && from == to => {
+                let inner = scores(l, x, scale, depth + 1)?;
+                let windows = [b.clone(), w.clone()];
+                let same = inner.windows.as_ref().is_none_or(|w| *w == windows);
+                same.then_some(Scores { windows: Some(windows), ..inner })
             }
             _ => None,
         };
@@ -68,7 +85,7 @@ fn scores(l: Look<'_>, v: ValueId, scale: f64, depth: usize) -> Option<Scores> {
         return scores(l, x, scale * c, depth + 1);
     }
     for (x, m) in l.either(v, Binary::Add) {
-        if l.shape(x) == l.shape(v)
+        if widened_rows(l, x, v)
             && let Some(mut s) = scores(l, x, scale, depth + 1)
         {
             s.masks.push(Part::Add(m, scale));
@@ -78,7 +95,7 @@ fn scores(l: Look<'_>, v: ValueId, scale: f64, depth: usize) -> Option<Scores> {
     if let (Op::Elementwise(Elementwise::Select), &[cond, a, b]) = l.op(v)? {
         for (x, hidden, keep) in [(a, b, true), (b, a, false)] {
             let Some(n) = l.number(hidden).map(|n| n * scale).filter(|&n| n <= mask::LOW) else { continue };
-            if l.shape(x) == l.shape(v)
+            if widened_rows(l, x, v)
                 && let Some(mut s) = scores(l, x, scale, depth + 1)
             {
                 s.masks.push(Part::Select { cond, keep, hidden: n });
@@ -125,7 +142,27 @@ pub fn attention(r: &mut Recogniser<'_>, v: ValueId) -> Found {
         (Some(k), Some(v)) => (k, v),
         _ => (k, values),
     };
-    let Some(mask) = mask::combined(r, s.masks, &dims, q)? else { return Ok(None) };
+    let mut masks = s.masks;
+    for m in &mut masks {
+        let (Part::Add(v, _) | Part::Select { cond: v, .. }) = m;
+        if let Some(windows) = &s.windows
+            && r.rw.b.shape(*v)?.rank() == 5
+        {
+            match per_window(r, *v, windows)? {
+                Some(flat) => *v = flat,
+                None => return Ok(None),
+            }
+        }
+    }
+    let keys = r.rw.b.shape(values)?[2].clone();
+    let Some(mask) = mask::combined(r, masks, &dims, &keys, q)? else { return Ok(None) };
+    let mut spread = r.rw.b.shape(q)?.into_dims();
+    let q = if spread[2] == dims[2] {
+        q
+    } else {
+        spread[2] = dims[2].clone();
+        r.rw.b.broadcast_to(q, spread)?
+    };
     let op = Attention {
         causal: mask.causal,
         softcap: s.cap.map(Into::into),
@@ -140,6 +177,19 @@ pub fn attention(r: &mut Recogniser<'_>, v: ValueId) -> Found {
     let made = r.rw.b.attention(op, q, k, values, mask.operand.map(|(m, _)| m))?;
     let made = if layout == AttnLayout::Bshd { r.rw.b.transpose(made, &[0, 2, 1, 3])? } else { made };
     if result.rank() == 3 { r.rw.b.reshape(made, result.into_dims()).map(Some) } else { Ok(Some(made)) }
+}
+
+/// A mask `[batch, windows, heads, s, t]`, sizes of 1 standing for any, as `[batch·windows, heads, s, t]`.
+fn per_window(r: &mut Recogniser<'_>, v: ValueId, [b, w]: &[Dim; 2]) -> Found {
+    let shape = r.rw.b.shape(v)?.into_dims();
+    let [_, _, inner @ ..] = &shape[..] else { return Ok(None) };
+    if shape[0].bcast(b) != *b || shape[1].bcast(w) != *w {
+        return Ok(None);
+    }
+    let wide: Vec<Dim> = [b, w].into_iter().chain(inner).cloned().collect();
+    let flat: Vec<Dim> = [b * w].into_iter().chain(inner.iter().cloned()).collect();
+    let all = r.rw.b.broadcast_to(v, wide)?;
+    r.rw.b.reshape(all, flat).map(Some)
 }
 
 /// `[batch·heads, s, d]` as `[batch, heads, s, d]`.

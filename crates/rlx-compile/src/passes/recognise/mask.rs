@@ -37,13 +37,20 @@ pub struct Combined {
     pub operand: Option<(ValueId, MaskKind)>,
 }
 
-/// Joins masks for scores of these dims; `None` where one does not broadcast to them.
+/// Joins masks for scores of these dims; `None` where one does not broadcast to them. The number of keys may be written otherwise than
+/// the last of the dims, which is then held to it elsewhere.
 pub fn combined(
     r: &mut Recogniser<'_>,
     parts: Vec<Part>,
-    dims: &[Dim],
+    scores: &[Dim],
+    keys: &Dim,
     like: ValueId,
 ) -> Result<Option<Combined>, IrError> {
+    let mut dims = scores.to_vec();
+    if let Some(last) = dims.last_mut() {
+        *last = keys.clone();
+    }
+    let dims = &dims[..];
     let mut causal = false;
     let (mut keeps, mut sums) = (Vec::new(), Vec::new());
     let mut todo: Vec<Part> = parts;
@@ -82,7 +89,7 @@ pub fn combined(
     let values = sums.iter().map(|s| s.0).chain(keeps.iter().map(|k| k.0));
     let fits = |v: ValueId| {
         l.shape(v).is_some_and(|s| {
-            s.rank() <= dims.len() && s.iter().rev().zip(dims.iter().rev()).all(|(a, b)| *a == Dim::ONE || a == b)
+            s.rank() <= scores.len() && s.iter().rev().zip(scores.iter().rev()).all(|(a, b)| a.bcast(b) == *b)
         })
     };
     if !values.into_iter().all(fits) {

@@ -9,24 +9,33 @@ use rlx_ir::{Dim, IrError, Op, ValueId};
 use super::look::Look;
 use super::{Found, Recogniser};
 
-/// The x of `rotate_half(x)`.
-fn half_rotated(l: Look<'_>, v: ValueId) -> Option<ValueId> {
+/// A range of the last axis of a value: first element and length.
+type Part = (ValueId, i64, i64);
+
+/// The x of `rotate_half(x)`, which may be a range of a larger value: its halves are then ranges of that value too.
+fn half_rotated(l: Look<'_>, v: ValueId) -> Option<Part> {
     let (Op::ShapeOp(ShapeOp::Concat(Concat { axis })), &[a, b]) = l.op(v)? else { return None };
     let shape = l.shape(v)?;
     let d = shape.last()?.as_const().filter(|d| d % 2 == 0 && axis + 1 == shape.rank())?;
     let second = l.scaled(a).filter(|(_, c)| *c == -1.0)?.0;
-    let (x, y) = (half(l, second, d / 2, d)?, half(l, b, 0, d / 2)?);
-    (x == y && l.shape(x) == Some(shape)).then_some(x)
+    let ((x, from, n), (y, start, m)) = (range(l, second)?, range(l, b)?);
+    (x == y && from == start + d / 2 && n == d / 2 && m == d / 2).then_some((x, start, d))
 }
 
-/// The operand of a slice of the last axis from `from` to `to`.
-fn half(l: Look<'_>, v: ValueId, from: i64, to: i64) -> Option<ValueId> {
+/// A slice of the last axis alone.
+fn range(l: Look<'_>, v: ValueId) -> Option<Part> {
     let (Op::ShapeOp(ShapeOp::Slice(Slice { starts, limits, strides })), &[x]) = l.op(v)? else { return None };
     let (start, starts) = starts.split_last()?;
     let (limit, limits) = limits.split_last()?;
     let whole = starts.iter().all(|d| *d == Dim::ZERO) && limits.iter().eq(l.shape(x)?.iter().take(limits.len()));
-    let right = start.as_const() == Some(from) && limit.as_const() == Some(to) && strides.iter().all(|&s| s == 1);
-    (whole && right).then_some(x)
+    let (start, limit) = (start.as_const()?, limit.as_const()?);
+    (whole && strides.iter().all(|&s| s == 1)).then_some((x, start, limit - start))
+}
+
+/// True if a value is such a part.
+fn is_part(l: Look<'_>, v: ValueId, part: Part) -> bool {
+    let whole = l.shape(v).and_then(|s| s.last()?.as_const()).map(|d| (v, 0, d));
+    whole == Some(part) || range(l, v) == Some(part)
 }
 
 /// True if both halves of the last axis are equal.
@@ -68,9 +77,10 @@ pub fn rotary(r: &mut Recogniser<'_>, v: ValueId) -> Found {
     let mut found = None;
     for (a, b) in l.either(v, Binary::Add) {
         for (turned, sin) in l.either(b, Binary::Mul) {
-            let Some(x) = half_rotated(l, turned) else { continue };
-            let cos = l.either(a, Binary::Mul).find(|(y, _)| *y == x).map(|(_, c)| c);
-            found = found.or(cos.map(|cos| (x, cos, sin)));
+            let Some(part) = half_rotated(l, turned) else { continue };
+            let same = |v: ValueId| is_part(l, v, part) && l.shape(v) == l.shape(turned);
+            let cos = l.either(a, Binary::Mul).find(|(x, _)| same(*x));
+            found = found.or(cos.map(|(x, cos)| (x, cos, sin)));
         }
     }
     let Some((x, cos, sin)) = found else { return Ok(None) };

@@ -324,7 +324,8 @@ mod tests {
     fn every_length_up_to_300_and_some_larger_ones() {
         let isas = [Isa::Portable, Isa::best()];
         for n in (1..300).chain([1009, 1024, 1000, 961, 1155, 2017, 4096]) {
-            let x: Vec<C> = (0..n).map(|j| (((j * 37) % 101) as f64 / 50.0 - 1.0, ((j * 53) % 97) as f64 / 48.0 - 1.0)).collect();
+            let x: Vec<C> =
+                (0..n).map(|j| (((j * 37) % 101) as f64 / 50.0 - 1.0, ((j * 53) % 97) as f64 / 48.0 - 1.0)).collect();
             let want = slow(&x);
             let size = x.iter().map(|c| c.0 * c.0 + c.1 * c.1).sum::<f64>().sqrt();
             let t = Transform::new(n);

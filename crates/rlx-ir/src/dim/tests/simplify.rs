@@ -87,6 +87,9 @@ fn min_and_max() {
     same("min(a, min(b, a))", "min(a, b)");
     same("max(3, max(a, 4))", "max(4, a)");
     same("min(n floordiv 2, -1)", "-1");
+    same("n * min(1, n)", "n");
+    same("2 * n * m * min(n, 1) - n * m", "n * m");
+    same("n * min(1, m)", "min(m, 1) * n");
 }
 
 #[test]
@@ -98,6 +101,19 @@ fn broadcasts() {
     same("bcast(a, 0)", "0");
     same("bcast(b, a)", "bcast(a, b)");
     same("bcast(bcast(a, c), bcast(b, a))", "bcast(a, b, c)");
+    same("bcast(a, min(a, 32))", "a");
+    same("bcast(a, min(a, 1))", "bcast(a, min(a, 1))");
+    same("bcast(min(a, b), min(a, b, 2))", "min(a, b)");
+    same("bcast(b, min(a, 32))", "bcast(b, min(a, 32))");
+    // Wherever the two broadcast, the sizes are equal.
+    for a in 0..6 {
+        for bound in 2..5 {
+            let short = a.min(bound);
+            if short == a || short == 1 || a == 1 {
+                assert_eq!(short, a);
+            }
+        }
+    }
     let three = dim("bcast(a, b, c)");
     let value = |a: i64, b: i64, c: i64| three.eval(&[("a", a), ("b", b), ("c", c)].into_iter().collect());
     assert_eq!(value(1, 7, 1), Ok(7));

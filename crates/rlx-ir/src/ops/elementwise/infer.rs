@@ -87,6 +87,14 @@ fn scalar(op: &Elementwise, args: &[&Dim], dtypes: &[DType], out: DType) -> Opti
     }
 }
 
+/// The quotient towards zero by a positive divisor: of what is above zero and of what is below it.
+fn truncated(x: &Dim, y: &Dim) -> Dim {
+    if x.lower_bound().is_some_and(|least| least >= 0) {
+        return x.floor_div(y);
+    }
+    x.max(Dim::ZERO).floor_div(y) - (-x).max(Dim::ZERO).floor_div(y)
+}
+
 fn binary(op: Binary, x: &Dim, y: &Dim) -> Option<Dim> {
     let non_negative = |d: &Dim| d.lower_bound().is_some_and(|b| b >= 0);
     let positive = |d: &Dim| d.lower_bound().is_some_and(|b| b >= 1);
@@ -94,9 +102,15 @@ fn binary(op: Binary, x: &Dim, y: &Dim) -> Option<Dim> {
         Binary::Add => Some(x + y),
         Binary::Sub => Some(x - y),
         Binary::Mul => Some(x * y),
-        // Truncation is flooring where nothing is negative. By zero, data gives 0 but a dim has no value: such quotients are not known.
-        Binary::Div if non_negative(x) && positive(y) => Some(x.floor_div(y)),
+        // Truncation is flooring where nothing is negative. By zero, data gives 0.
+        Binary::Div if positive(y) => Some(truncated(x, y)),
+        Binary::Div if non_negative(y) => {
+            let exact = x.floor_div(y);
+            let quotient = if &exact * y == *x { exact } else { truncated(x, &y.max(Dim::ONE)) };
+            Some(quotient * y.min(Dim::ONE))
+        }
         Binary::Rem if non_negative(x) && positive(y) => Some(x.rem_floor(y)),
+        Binary::Rem if positive(y) => Some(x - y * truncated(x, y)),
         Binary::Mod if positive(y) => Some(x.rem_floor(y)),
         Binary::Min => Some(x.min(y)),
         Binary::Max => Some(x.max(y)),

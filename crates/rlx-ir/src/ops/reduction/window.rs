@@ -84,9 +84,11 @@ impl Windows<'_> {
         for (i, d) in dims.iter_mut().skip(lead).enumerate() {
             let begin = &*d + &self.pad_low[i];
             let padded = &begin + &self.pad_high[i];
-            let extent = Dim::from(self.extent(i)?);
-            cx.require(Constraint::Le(extent.clone(), padded.clone()), "the window must fit the padded input")?;
-            let (span, stride) = (padded - extent, self.strides[i]);
+            let (extent, stride) = (Dim::from(self.extent(i)?), self.strides[i]);
+            // With `ceil` one window may hang over the end by less than a step.
+            let least = if self.ceil { &extent - stride + 1 } else { extent.clone() };
+            cx.require(Constraint::Le(least.max(Dim::ZERO), padded.clone()), "the window must fit the padded input")?;
+            let span = padded - extent;
             *d = if self.ceil {
                 // One less where the last window starts at `begin` or later: (count − 1) · stride ≥ begin.
                 let before_last = span.ceil_div(stride);
@@ -116,7 +118,7 @@ impl Windows<'_> {
             let (stride, dilation) = (i128::from(self.strides[i]), i128::from(self.dilations[i]));
             let (begin, extent) = (n as i128 + low, i128::from(self.extent(i)?));
             let padded = begin + high;
-            if extent > padded {
+            if extent > padded + if self.ceil { stride - 1 } else { 0 } {
                 return Err(OpError::new(format!("a window of {extent} cells does not fit {padded} padded cells")));
             }
             let span = padded - extent;

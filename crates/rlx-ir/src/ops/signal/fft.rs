@@ -93,8 +93,7 @@ impl OpRules for Fft {
         (dims[self.axis], *dims.last_mut().unwrap_or(&mut 0)) = (bins, gives);
         let mut out = vec![0.0; checked_numel(&dims)?];
         let sign = if self.inverse { 1.0 } else { -1.0 };
-        let turns: Vec<(f64, f64)> =
-            (0..length).map(|t| (sign * TAU * t as f64 / length as f64).sin_cos()).collect();
+        let turns: Vec<(f64, f64)> = (0..length).map(|t| (sign * TAU * t as f64 / length as f64).sin_cos()).collect();
         for at in 0..outer * inner {
             let (o, i) = (at / inner.max(1), at % inner.max(1));
             for k in 0..bins {

@@ -18,7 +18,7 @@ fn module(x: &Tensor, dims: &[&str], op: &Fft, decomposed: bool) -> Module {
         false => b.fft(v, op.clone()).unwrap(),
     };
     b.output("y", y).unwrap();
-    Module::new(b.finish())
+    Module::from_graph(b.finish())
 }
 
 fn run(x: &Tensor, dims: &[&str], op: &Fft, decomposed: bool) -> Tensor {

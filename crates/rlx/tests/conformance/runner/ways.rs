@@ -60,13 +60,14 @@ pub fn run(case: &Case) -> Report {
     if ran == 0 { all_failed(case, &operator, "no data set".into()) } else { report }
 }
 
-/// A case written back to a file, read again, and run by the evaluator: `None` if the case or its export is not supported.
-pub fn exported(case: &Case) -> Option<Result<(), String>> {
+/// A case written back to a file, read again, and run by the evaluator. What is wrong is the inner error; the outer one says why it is not
+/// written.
+pub fn exported(case: &Case) -> Result<Result<(), String>, String> {
     let opened = OnnxFile::open(case.folder.join("model.onnx"), &ReadOptions::default());
-    let model = opened.and_then(OnnxFile::into_model).ok()?;
-    let set = Set::read(case, &case.folder.join("test_data_set_0"), &model).ok()?;
-    let (_, imported) = set.import(&model).ok()?;
-    let bytes = rlx::onnx::export(&imported.module).ok()?;
+    let model = opened.and_then(OnnxFile::into_model).map_err(|e| e.to_string())?;
+    let set = Set::read(case, &case.folder.join("test_data_set_0"), &model)?;
+    let (_, imported) = set.import(&model)?;
+    let bytes = rlx::onnx::export(&imported.module).map_err(|e| e.problems.join("; "))?;
     let again = || -> Result<(), String> {
         let file = OnnxFile::from_bytes(bytes, None, &ReadOptions::default()).and_then(OnnxFile::into_model);
         let module =
@@ -78,7 +79,7 @@ pub fn exported(case: &Case) -> Option<Result<(), String>> {
             _ => Ok(()),
         }
     };
-    Some(again())
+    Ok(again())
 }
 
 /// The operator that the case is about.
