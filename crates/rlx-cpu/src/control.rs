@@ -125,6 +125,58 @@ impl ControlPlan {
     }
 }
 
+impl ControlPlan {
+    /// Sizes of the inputs of each nested program, as far as they are the same in every iteration: of what is carried, those at first.
+    pub fn nested_inputs(&self) -> SmallVec<[Vec<Sizes>; 2]> {
+        let sizes = |list: &[BoundView]| list.iter().map(|v| v.sizes.clone()).collect::<Vec<_>>();
+        match &self.kind {
+            Kind::Branch { captures, .. } => [sizes(captures), sizes(captures)].into_iter().collect(),
+            Kind::Call { inputs } => [sizes(inputs)].into_iter().collect(),
+            Kind::Loop { carried, captures, .. } => {
+                let heads = vec![Sizes::new(), Sizes::new()];
+                [[heads, sizes(carried), sizes(captures)].concat()].into_iter().collect()
+            }
+            Kind::Scan(s) => {
+                let slices = s.scanned.iter().map(|(v, axis, _)| {
+                    let mut sizes = v.sizes.clone();
+                    if *axis < sizes.len() {
+                        sizes.remove(*axis);
+                    }
+                    sizes
+                });
+                [sizes(&s.carried).into_iter().chain(slices).chain(sizes(&s.captures)).collect()].into_iter().collect()
+            }
+        }
+    }
+
+    /// Which outputs of the nested program are carried to its next run, and the sizes that they must keep: the first one's number.
+    pub fn carried(&self) -> Option<(usize, Vec<Sizes>)> {
+        let sizes = |list: &[BoundView]| list.iter().map(|v| v.sizes.clone()).collect::<Vec<_>>();
+        match &self.kind {
+            Kind::Branch { .. } | Kind::Call { .. } => None,
+            Kind::Loop { carried, .. } => Some((1, sizes(carried))),
+            Kind::Scan(s) => Some((0, sizes(&s.carried))),
+        }
+    }
+
+    /// Whether nested programs see the symbols around them.
+    pub fn sees_symbols(&self) -> bool {
+        !matches!(self.kind, Kind::Call { .. })
+    }
+
+    /// Bytes of results that are put together outside the views that they go to.
+    pub fn stacked_bytes(&self) -> u64 {
+        // A loop gathers bytes first, and makes a tensor of them when it knows how many there are.
+        let (carried, times) = match &self.kind {
+            Kind::Scan(s) => (s.carried.len(), 1),
+            Kind::Loop { carried, .. } => (carried.len(), 2),
+            Kind::Branch { .. } | Kind::Call { .. } => return 0,
+        };
+        let views = self.results.views.iter().flatten().skip(carried);
+        views.map(|v| v.access.dtype.bytes_for(v.numel()).unwrap_or(0) as u64 * times).sum()
+    }
+}
+
 /// A tensor that a nested program takes or gives, dense.
 struct Value {
     dtype: DType,

@@ -1,11 +1,12 @@
 //! What a program takes for itself, known before it runs.
 
-use crate::bind::{BoundSegment, bind_segment};
+use crate::bind::{BoundSegment, Plan, bind_segment};
 use crate::frame::State;
 use crate::program::{KernelCode, Program};
 use rlx_compile::lir::{BufId, Kernel, Lir, Storage};
 use rlx_compile::target::MemoryReport;
 use rlx_compile::{InputProblem, RunError};
+use rlx_driver::DEFAULT_ALIGN;
 use rlx_ir::{DimBinding, Tensor};
 
 /// The programs of an executable.
@@ -59,7 +60,7 @@ pub fn report(parts: &Parts<'_>, params: &[Option<Tensor>], bound: Option<&Bound
         }
     }
     let (main, lir) = (parts.main, &parts.main.lir);
-    r.partial |= main.segments.list.len() > 1 || main.codes.iter().any(|c| matches!(c, KernelCode::Nested(_)));
+    r.partial |= main.segments.list.len() > 1;
     let bytes = |b: usize| match bound {
         Some(s) => known_bytes(lir, s, b),
         None => fixed_bytes(lir, BufId(b as u32)),
@@ -69,8 +70,57 @@ pub fn report(parts: &Parts<'_>, params: &[Option<Tensor>], bound: Option<&Bound
         r.arena = s.arena_bytes as u64;
         let outputs = (0..lir.buffers.len()).filter(|&b| matches!(lir.buffers[b].storage, Storage::Output(_)));
         r.outputs = outputs.filter_map(bytes).sum();
+        let nested = nested(main, s);
+        r.arena = r.arena.saturating_add(nested.bytes);
+        r.partial |= nested.partial;
+    } else {
+        r.partial |= main.codes.iter().any(|c| matches!(c, KernelCode::Nested(_)));
     }
     r
+}
+
+/// What nested programs add to an arena.
+#[derive(Default)]
+struct Nested {
+    bytes: u64,
+    /// There is more whose size is not known before the run.
+    partial: bool,
+}
+
+/// Arenas and outputs of the programs that a segment's kernels run, and the values that loops carry; all of them are kept from run to run.
+fn nested(program: &Program, bound: &BoundSegment) -> Nested {
+    let mut all = Nested::default();
+    let Some(segment) = program.segments.list.get(bound.segment) else { return all };
+    for (k, plan) in segment.kernels.clone().zip(&bound.plans) {
+        let (Plan::Control(plan), Some(KernelCode::Nested(programs))) = (&**plan, program.codes.get(k)) else {
+            continue;
+        };
+        all.bytes = all.bytes.saturating_add(plan.stacked_bytes());
+        for (inner, inputs) in programs.iter().zip(plan.nested_inputs()) {
+            let shapes: Vec<&[usize]> = inputs.iter().map(|s| s.as_slice()).collect();
+            let outer = if plan.sees_symbols() { &bound.symbols[..] } else { &[] };
+            let symbols = inner.segments.solver.solve(&shapes, &[], outer).ok();
+            let Some(b) = symbols.and_then(|s| bind_segment(inner, 0, s, None, DEFAULT_ALIGN).ok()) else {
+                // What does not fit now may never run: a branch that is not taken.
+                all.partial = true;
+                continue;
+            };
+            let of = |port: &rlx_compile::lir::Port| known_bytes(&inner.lir, &b, port.buffer.index());
+            let outputs: u64 = inner.lir.outputs.iter().filter_map(of).sum();
+            // Loops copy what an iteration gives, and hold what the one before gave.
+            let copies = if plan.carried().is_some() { 3 } else { 1 };
+            let further = nested(inner, &b);
+            let steady = plan.carried().is_none_or(|(first, sizes)| {
+                let ports = inner.lir.outputs.iter().skip(first);
+                sizes.iter().zip(ports).all(|(s, p)| b.shape(inner, p.buffer.index()).as_ref() == Some(s))
+            });
+            all.partial |= further.partial || !steady || inner.segments.list.len() > 1;
+            all.bytes = [b.arena_bytes as u64, outputs.saturating_mul(copies), further.bytes]
+                .into_iter()
+                .fold(all.bytes, u64::saturating_add);
+        }
+    }
+    all
 }
 
 fn known_bytes(lir: &Lir, s: &BoundSegment, b: usize) -> Option<u64> {

@@ -155,7 +155,7 @@ impl Inspection {
                 s.push_str(&format!(
                     "arena       {}\nmemory      {} of its own: packed weights {}, prepared {}, arena {}, outputs {}, states {}{}\n",
                     b(m.arena), b(m.own()), b(m.packed), b(m.prepared), b(m.arena), b(m.outputs), b(m.states),
-                    if m.partial { "; more where sizes depend on data or programs are nested" } else { "" }
+                    if m.partial { "; more where sizes depend on data" } else { "" }
                 ));
             }
             None => s.push_str("arena       depends on the open sizes: give them with --shape or --dim\n"),

@@ -1,47 +1,14 @@
 //! All ways of running one graph.
 
-use rlx::ir::eval::{EvalInputs, evaluate};
-use rlx::ir::op::EvalOptions;
-use rlx::{CompileOptions, Device, Graph, Module, Session, Tensor, Value};
-use rlx_ir::testing::RandomGraph;
+use rlx::{Graph, Module, Tensor};
+
+#[path = "../ways/mod.rs"]
+mod shared;
 
 /// What every way of running a graph gives, by name.
 pub fn all(g: &Graph, inputs: &[Tensor]) -> Vec<(String, Vec<Tensor>)> {
-    let module = Module::from_graph(g.clone());
-    let values = EvalInputs { inputs: inputs.iter().cloned().map(Value::from).collect(), ..Default::default() };
-    let out = evaluate(&module, &values, EvalOptions::default()).unwrap();
-    let tensors = |v: Vec<Value>| v.iter().map(|v| v.as_tensor().unwrap().clone()).collect::<Vec<_>>();
-    let mut all = vec![("evaluator".to_string(), tensors(out.outputs))];
-    let mut run = |way: &str, m: &Module, inputs: &[Tensor], options: CompileOptions| {
-        let s = Session::with_options(Device::Cpu, options.poison(true)).unwrap();
-        let p = s.compile_hir(m).unwrap_or_else(|e| panic!("{way}: {e}"));
-        let names: Vec<String> = p.inputs().iter().map(|i| i.name.to_string()).collect();
-        let named: Vec<(&str, &Tensor)> = names.iter().map(String::as_str).zip(inputs).collect();
-        let first = p.run_tensors(&named).unwrap_or_else(|e| panic!("{way}: {e}"));
-        // Case D2: the second call gives what the first gave.
-        assert_eq!(p.run_tensors(&named).unwrap(), first, "{way}: the second run");
-        all.push((way.to_string(), first));
-    };
-    let new = CompileOptions::new;
-    run("compiled", &module, inputs, new().threads(2));
-    run("without optimisation", &module, inputs, new().unoptimised());
-    for isa in rlx::driver::Isa::available() {
-        run(&format!("{isa}"), &module, inputs, new().threads(1).isa(Some(isa)));
-    }
-    let graph = RandomGraph { module, inputs: values, seed: 0 };
-    let params = graph.inputs_as_params().unwrap();
-    run("as parameters", &params.module, &[], new());
-    // Sizes first, so that constants fit.
-    let mut fixed = new();
-    for (symbol, size) in out.binding.iter().filter(|(s, _)| graph.module.main.input_symbols().contains(*s)) {
-        fixed = fixed.bind_dim(symbol.clone(), size);
-    }
-    let (module, _) = rlx::compile::run_pass("bind-dims", &graph.module, None, &fixed).unwrap();
-    if module.main.nodes().iter().all(|n| n.op.def().defines().is_empty()) {
-        let constants = RandomGraph { module, ..graph }.sources_as_constants().unwrap();
-        run("as constants", &constants.module, &[], new());
-    }
-    all
+    let ways = shared::all(&Module::from_graph(g.clone()), inputs);
+    ways.into_iter().map(|(way, run)| (way.clone(), run.unwrap_or_else(|e| panic!("{way}: {e}")))).collect()
 }
 
 /// Every way gives these bits: signs of zeros and places of NaNs too.

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use half::{bf16, f16};
+use rlx::ir::IrError;
 use rlx::{
-    Builder, CompileOptions, CompiledGraph, DType, Dim, Error, Fusion, Input, InputProblem, RunError, Tensor,
+    Builder, CompileOptions, CompiledGraph, DType, Dim, Error, Fusion, Graph, Input, InputProblem, RunError, Tensor,
     TensorMut, TensorRef,
 };
 
@@ -279,6 +280,53 @@ fn spec_4_a_clone_shares_program_and_weights_and_works_for_dynamic_graphs() {
             });
         }
     });
+}
+
+/// `x` scanned row by row through products of 64 columns, or a loop as long as an input says that stacks what it gives.
+fn rows(looped: bool) -> Graph {
+    let build = || -> Result<Graph, IrError> {
+        let mut b = Builder::new("main");
+        let x = b.input("x", DType::F32, [Dim::symbol("n"), 64.into()])?;
+        let w = b.param_with("w", numbers(1, &[64, 64]))?;
+        let y = if looped {
+            let trips = b.input("trips", DType::I64, [] as [Dim; 0])?;
+            b.loop_(Some(trips), None, &[], &[x, w], |b, args| {
+                let y = b.matmul(args.captures[0], args.captures[1])?;
+                let y = b.reduce_mean(y, &[0], false)?;
+                Ok(rlx::ir::ops::control::LoopStep { cond: args.cond, carried: vec![], scans: vec![y] })
+            })?[0]
+        } else {
+            let scanned = b.scan_(&[], &[x], &[w], |b, _, slices, captures| {
+                let row = b.reshape(slices[0], [Dim::ONE, 64.into()])?;
+                let y = b.matmul(row, captures[0])?;
+                let y = b.tanh(y)?;
+                Ok((vec![], vec![b.matmul(y, captures[0])?]))
+            })?;
+            scanned[0]
+        };
+        b.output("y", y)?;
+        Ok(b.finish())
+    };
+    build().unwrap()
+}
+
+#[test]
+fn spec_4_memory_of_nested_programs_is_known_before_they_run() {
+    let n = |n: i64| [("n", n)].into_iter().collect();
+    let p = compile(rows(false), &CompileOptions::new());
+    let (few, many) = (p.memory_for(&n(10)).unwrap(), p.memory_for(&n(1000)).unwrap());
+    assert!(!few.partial && !many.partial, "{few}");
+    // What the scan stacks is there twice, a row's own results in any case.
+    assert!(few.arena >= 10 * 256 + 256 && many.arena >= few.arena + 990 * 256, "{few}\n{many}");
+    assert_eq!(p.stats().binds, 0);
+    let limited = CompileOptions::new().memory_limit(Some((few.own() + many.own()) / 2));
+    let p = compile(rows(false), &limited);
+    p.run_tensors(&[("x", &numbers(2, &[10, 64]))]).unwrap();
+    let refused = p.run_tensors(&[("x", &numbers(2, &[1000, 64]))]).unwrap_err().to_string();
+    assert!(refused.contains("memory_limit"), "{refused}");
+    // How long a loop's stack gets is only known after it.
+    let m = compile(rows(true), &CompileOptions::new()).memory_for(&n(10)).unwrap();
+    assert!(m.partial && m.to_string().contains("depend on data"), "{m}");
 }
 
 #[test]

@@ -2,55 +2,31 @@
 
 use std::collections::BTreeMap;
 
-use rlx::driver::Isa;
 use rlx::ir::element::Elements;
-use rlx::ir::eval::{EvalInputs, evaluate};
-use rlx::ir::op::EvalOptions;
 use rlx::onnx::{ImportOptions, Model, import};
-use rlx::{CompileOptions, Device, Module, Session, Tensor, Value};
-use rlx_ir::testing::RandomGraph;
+use rlx::{CompileOptions, Tensor};
 
 use crate::onnx::{A, node};
 
-type Run = Result<Vec<Tensor>, String>;
+#[path = "../ways/mod.rs"]
+mod shared;
 
-fn compiled(module: &Module, inputs: &[Tensor], options: CompileOptions) -> Run {
-    let session = Session::with_options(Device::Cpu, options.poison(true)).map_err(|e| e.to_string())?;
-    let program = session.compile_hir(module).map_err(|e| e.to_string())?;
-    let names: Vec<String> = program.inputs().iter().map(|p| p.name.to_string()).collect();
-    let given: Vec<(&str, &Tensor)> = names.iter().map(String::as_str).zip(inputs).collect();
-    program.run_tensors(&given).map_err(|e| e.to_string())
-}
+use shared::Run;
 
 /// What every way gives, by name. `fixed` inputs are constants in all of them.
-pub fn all(model: &Model, inputs: &[(String, Tensor)], fixed: &[&str]) -> Vec<(&'static str, Run)> {
+pub fn all(model: &Model, inputs: &[(String, Tensor)], fixed: &[&str]) -> Vec<(String, Run)> {
     let options = |fixed_inputs: BTreeMap<String, Tensor>| ImportOptions { fixed_inputs, ..ImportOptions::default() };
     let some = inputs.iter().filter(|(n, _)| fixed.contains(&n.as_str())).cloned().collect();
-    let constants = match import(model, &options(inputs.iter().cloned().collect())) {
-        Ok(i) => compiled(&i.module, &[], CompileOptions::new()),
-        Err(e) => Err(e.to_string()),
-    };
-    let module = match import(model, &options(some)) {
-        Ok(i) => i.module,
-        Err(e) => return vec![("import", Err(e.to_string())), ("constants", constants)],
-    };
-    rlx::ir::verify(&module).unwrap();
+    let imported = import(model, &options(inputs.iter().cloned().collect())).map_err(|e| e.to_string());
+    let constants = imported.and_then(|i| shared::compiled(&i.module, &[], CompileOptions::new()));
     let free: Vec<Tensor> =
         inputs.iter().filter(|(n, _)| !fixed.contains(&n.as_str())).map(|(_, t)| t.clone()).collect();
-    let values = EvalInputs { inputs: free.iter().cloned().map(Value::from).collect(), ..Default::default() };
-    let evaluated = evaluate(&module, &values, EvalOptions::default()).map_err(|e| e.to_string());
-    let tensors = |v: Vec<Value>| v.iter().map(|v| v.as_tensor().unwrap().clone()).collect();
-    let graph = RandomGraph { module: module.clone(), inputs: values, seed: 0 };
-    let params = graph.inputs_as_params().unwrap();
-    let new = || CompileOptions::new().threads(1);
-    vec![
-        ("evaluator", evaluated.map(|r| tensors(r.outputs))),
-        ("compiled", compiled(&module, &free, new().threads(2))),
-        ("unoptimised", compiled(&module, &free, new().unoptimised())),
-        ("portable", compiled(&module, &free, new().isa(Some(Isa::Portable)))),
-        ("parameters", compiled(&params.module, &[], new())),
-        ("constants", constants),
-    ]
+    let mut ways = match import(model, &options(some)) {
+        Ok(i) => shared::all(&i.module, &free),
+        Err(e) => vec![("import".into(), Err(e.to_string()))],
+    };
+    ways.push(("imported as constants".into(), constants));
+    ways
 }
 
 /// One case: an operator on operands.
@@ -86,7 +62,7 @@ impl<'a> Case<'a> {
         self
     }
 
-    pub fn run(&self) -> Vec<(&'static str, Run)> {
+    pub fn run(&self) -> Vec<(String, Run)> {
         let given: Vec<Option<&Tensor>> = self.inputs.iter().map(Option::as_ref).collect();
         let model = node(self.op, self.version, &given, self.outputs, &self.attributes);
         let named = self.inputs.iter().enumerate().filter_map(|(i, t)| Some((format!("x{i}"), t.clone()?)));

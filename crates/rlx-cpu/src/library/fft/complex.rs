@@ -189,8 +189,7 @@ impl Step<'_> {
         let outputs = self.y.0.chunks_exact_mut(R * s).zip(self.y.1.chunks_exact_mut(R * s));
         let twiddles = self.stage.twiddles.chunks_exact(R - 1);
         for (p, ((yr, yi), w)) in outputs.zip(twiddles).enumerate() {
-            let line = |v| <[&[f64]; R]>::from(std::array::from_fn(|j| part(v, s * (p + m * j), s)));
-            let (xr, xi): ([&[f64]; R], [&[f64]; R]) = (line(re), line(im));
+            let (xr, xi): ([&[f64]; R], [&[f64]; R]) = (lines(re, p, m, s), lines(im, p, m, s));
             let mut w_of = [(1.0, 0.0); R];
             w_of[1..].copy_from_slice(w);
             for q in 0..s {
@@ -231,9 +230,10 @@ impl Step<'_> {
     }
 }
 
+/// The operands of butterfly p: `R` runs of s numbers, m runs apart.
 #[inline(always)]
-fn part(v: &[f64], at: usize, n: usize) -> &[f64] {
-    &v[at..at + n]
+fn lines<const R: usize>(v: &[f64], p: usize, m: usize, s: usize) -> [&[f64]; R] {
+    std::array::from_fn(|j| &v[s * (p + m * j)..][..s])
 }
 
 impl Kernel for Step<'_> {
@@ -322,14 +322,14 @@ mod tests {
 
     #[test]
     fn every_length_up_to_300_and_some_larger_ones() {
-        let isas = [Isa::Portable, Isa::best()];
+        let isas = Isa::available();
         for n in (1..300).chain([1009, 1024, 1000, 961, 1155, 2017, 4096]) {
             let x: Vec<C> =
                 (0..n).map(|j| (((j * 37) % 101) as f64 / 50.0 - 1.0, ((j * 53) % 97) as f64 / 48.0 - 1.0)).collect();
             let want = slow(&x);
             let size = x.iter().map(|c| c.0 * c.0 + c.1 * c.1).sum::<f64>().sqrt();
             let t = Transform::new(n);
-            for isa in isas {
+            for &isa in &isas {
                 let (mut re, mut im): (Vec<f64>, Vec<f64>) = x.iter().copied().unzip();
                 let mut scratch = vec![f64::NAN; t.scratch()];
                 t.run(isa, &mut re, &mut im, &mut scratch);
