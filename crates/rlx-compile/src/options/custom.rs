@@ -43,7 +43,7 @@ classes! {
     Softmax = "softmax",
     /// Logarithms, of which losses are made.
     Loss = "loss",
-    /// Sums, means, extremes and running sums.
+    /// Sums, means, extremes, running sums and Fourier transforms.
     Reduction = "reduction",
     /// Pooling and resampling.
     Pooling = "pooling",
@@ -71,7 +71,7 @@ impl OpClass {
                 Neural::RotaryEmbedding(_) => OpClass::Elementwise,
             },
             Op::Reduction(Reduction::ReduceWindow(_) | Reduction::MaxPoolIndices(_)) => OpClass::Pooling,
-            Op::Reduction(_) => OpClass::Reduction,
+            Op::Reduction(_) | Op::Signal(_) => OpClass::Reduction,
             Op::Elementwise(Elementwise::Unary(Unary::Log | Unary::Log1p)) => OpClass::Loss,
             Op::Elementwise(_) => OpClass::Elementwise,
             Op::ShapeOp(ShapeOp::BitcastConvert(_)) | Op::Random(_) => OpClass::Control,

@@ -52,7 +52,7 @@ impl How {
             Op::Indexing(Indexing::ScatterElements(_) | Indexing::ScatterNd(_)) => How::Wide,
             Op::Indexing(_) | Op::Reduction(Reduction::ArgReduce(_) | Reduction::MaxPoolIndices(_)) => How::Move,
             Op::Contraction(Contraction::DotGeneral(_)) => How::Dot,
-            Op::Contraction(_) | Op::Neural(_) | Op::Reduction(_) => How::Typed,
+            Op::Contraction(_) | Op::Neural(_) | Op::Reduction(_) | Op::Signal(_) => How::Typed,
             Op::ShapeOp(_) | Op::Control(_) | Op::Random(_) => How::Wide,
         }
     }
