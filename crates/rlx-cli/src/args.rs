@@ -42,8 +42,44 @@ pub enum Command {
     Compile(CompileArgs),
     /// Write a model as an ONNX file.
     Export(ExportArgs),
+    /// Quantise an ONNX file to int8 with scales found from inputs, and say what it costs.
+    Quantize(QuantizeArgs),
     /// Run compiler passes on a graph in text form.
     Opt(OptArgs),
+}
+
+/// How ranges of activations are found.
+#[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Calibrator {
+    /// The least and the greatest number seen.
+    #[default]
+    Minmax,
+    /// The range that holds all but a ten-thousandth of the numbers at each end.
+    Percentile,
+    /// The range whose rounding has the least mean square error.
+    Mse,
+}
+
+/// What to quantise, and with what.
+#[derive(ClapArgs, Debug, Clone)]
+pub struct QuantizeArgs {
+    /// The model: an .onnx file with its weights inside, of operator set 13 or later.
+    pub model: PathBuf,
+    /// Inputs that stand for what the model will see: arrays named like inputs, or `in.<input>`. May be given several times.
+    #[arg(long, value_name = "FILE.npz", required = true)]
+    pub calibrate: Vec<PathBuf>,
+    /// The file to write.
+    #[arg(short, long, value_name = "FILE.onnx")]
+    pub output: PathBuf,
+    /// How ranges of activations are found.
+    #[arg(long, value_enum, default_value_t = Calibrator::Minmax)]
+    pub method: Calibrator,
+    /// A node to leave as it is: its name, in which `*` stands for any characters. May be given several times.
+    #[arg(long, value_name = "NAME")]
+    pub exclude: Vec<String>,
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// What to write, and where.

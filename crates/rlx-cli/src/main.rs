@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         Command::Profile(a) => commands::profile::profile(&a),
         Command::Compile(a) => commands::compile::compile(&a),
         Command::Export(a) => commands::export::export(&a),
+        Command::Quantize(a) => commands::quantize::quantize(&a),
         Command::Opt(a) => commands::opt::opt(&a),
     };
     match result {

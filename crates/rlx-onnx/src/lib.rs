@@ -17,6 +17,7 @@ pub mod model;
 mod ops;
 mod options;
 pub mod proto;
+pub mod quantize;
 mod scan;
 mod schema;
 mod source;

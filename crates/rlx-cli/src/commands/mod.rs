@@ -8,6 +8,7 @@ pub mod export;
 pub mod inspect;
 pub mod opt;
 pub mod profile;
+pub mod quantize;
 pub mod run;
 pub mod verify;
 

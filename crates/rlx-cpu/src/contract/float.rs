@@ -9,6 +9,7 @@ use super::operand::{Axes, Operand, Panels, Rights, has_panels, panels};
 use crate::buffers::{BindCx, BindError, BoundAccess, Ptr, RunCx, Sizes, Strides};
 use crate::epilogue::Finish;
 use crate::epilogue::direct::{self, Direct, Matrix};
+use crate::epilogue::halves::{self, Halves};
 use crate::epilogue::menu::Menu;
 use crate::epilogue::tile::OnBlocks;
 use crate::gemm::{self, BOperand, GemmArgs, Planned, Strided, gemm_tasks, is_one_task};
@@ -93,13 +94,14 @@ pub fn plan(
     k: &ContractKernel,
     p: &ContractPlan,
     cx: &BindCx<'_>,
-) -> Result<Option<(Product, Option<Direct>)>, BindError> {
+) -> Result<Option<(Product, Option<Finish>)>, BindError> {
     let narrow = |d: DType| Work::of(d) == Some(Work::F32);
     if p.acc != DType::F32 || !narrow(p.lhs.dtype) || !narrow(p.rhs.dtype) {
         return Ok(None);
     }
     let (nb, nm, nn) = (p.batch.len(), p.m.len(), p.n.len());
-    let menu = Menu::of(&k.epilogue);
+    let half = halves::menu(&k.epilogue);
+    let menu = half.or_else(|| Menu::of(&k.epilogue));
     let space: Sizes = p.batch.iter().chain(&p.m).chain(&p.n).copied().collect();
     let mut walks: SmallVec<[BoundAccess; 3]> = SmallVec::new();
     if let Some(menu) = &menu {
@@ -108,7 +110,9 @@ pub fn plan(
         }
     }
     let in_place = direct::in_place(&walks);
-    let possible = menu.is_some() && in_place.is_some() && walks.iter().all(|w| w.dtype == DType::F32);
+    let possible = menu.is_some()
+        && in_place.is_some()
+        && walks.iter().skip(usize::from(half.is_some())).all(|w| w.dtype == DType::F32);
 
     // Axes of the output with all steps.
     let step = |w: &BoundAccess, i: usize| w.strides.get(i).copied().unwrap_or(0);
@@ -236,6 +240,13 @@ pub fn plan(
         row_step: usize::try_from(inner_m.steps[ROW]).unwrap_or(0),
         outer: sizes,
     };
+    let direct = match direct {
+        Some(d) if half.is_some() => {
+            let halves = walks.first().map(|w| Halves::new(d, matrix(0), w));
+            return Ok(Some((product, halves.map(|h| Finish::Halves(Box::new(h))))));
+        }
+        d => d,
+    };
     let one = product.outer.iter().all(|&n| n == 1) && is_one_task(product.m, product.n, product.k);
     if let (true, Some(direct), Some(a)) = (one, &direct, product.left.strided(std::ptr::null(), 0)) {
         let mut args = product.args(a, BOperand::Packed(std::ptr::null()));
@@ -243,7 +254,7 @@ pub fn plan(
         args.epilogue.in_place = direct.in_place();
         product.whole = Some(Planned::new(cx.isa, &args));
     }
-    Ok(Some((product, direct)))
+    Ok(Some((product, direct.map(|d| Finish::Direct(Box::new(d))))))
 }
 
 impl Product {
@@ -391,9 +402,11 @@ unsafe fn products(p: &Product, finish: &Finish, code: &Code, run: &RunCx<'_>, r
         });
         let mut args = p.args(Strided { data: std::ptr::null(), row: p.k as isize, col: 1 }, b);
         args.m = rows;
-        match finish.direct() {
-            Some(d) => d.set(&mut args, &run.bufs, &p.outer, o, (first, 0), 1),
-            None => args.epilogue.hook = hook.as_ref().map(|h| h as _),
+        let store = finish.halves().map(|h| h.set(&mut args, &run.bufs, &p.outer, o, first));
+        match (&store, finish.direct()) {
+            (Some(store), _) => args.epilogue.hook = Some(store),
+            (None, Some(d)) => d.set(&mut args, &run.bufs, &p.outer, o, (first, 0), 1),
+            (None, None) => args.epilogue.hook = hook.as_ref().map(|h| h as _),
         }
         let len = gather_len + args.scratch_len(run.isa);
         scratch::with(len * size_of::<f32>(), |memory| {

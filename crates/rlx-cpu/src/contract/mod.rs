@@ -58,8 +58,8 @@ pub fn plan(k: &ContractKernel, code: &Code, cx: &BindCx<'_>) -> Result<Contract
     }
     if let Some((product, direct)) = float::plan(k, &plan, cx)? {
         plan.how = How::Float(Box::new(product));
-        if let Some(d) = direct {
-            plan.finish = Finish::Direct(Box::new(d));
+        if let Some(finish) = direct {
+            plan.finish = finish;
             return Ok(plan);
         }
     } else {

@@ -5,6 +5,7 @@
 //! over through [`tile`].
 
 pub mod direct;
+pub mod halves;
 pub mod menu;
 pub mod tile;
 
@@ -51,6 +52,8 @@ pub enum Finish {
     Nothing,
     /// The kernel writes them itself, with steps of the menu.
     Direct(Box<Direct>),
+    /// The kernel's blocks are written as 16-bit floats, after steps of the menu.
+    Halves(Box<halves::Halves>),
     /// The tile machine runs the program.
     Program(Box<EpiloguePlan>),
 }
@@ -59,6 +62,11 @@ impl Finish {
     /// What the kernel writes itself.
     pub fn direct(&self) -> Option<&Direct> {
         if let Finish::Direct(d) = self { Some(d) } else { None }
+    }
+
+    /// What is written as 16-bit floats.
+    pub fn halves(&self) -> Option<&halves::Halves> {
+        if let Finish::Halves(h) = self { Some(h) } else { None }
     }
 
     /// What the tile machine runs.

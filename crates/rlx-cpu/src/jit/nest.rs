@@ -188,9 +188,14 @@ fn build(s: Recorder, code: &Code, uniform: &[bool], along: &[bool]) -> Option<N
     };
     let mut values: Vec<V> = vec![V(0); code.steps.len()];
     for (i, step) in code.steps.iter().enumerate().filter(|(_, s)| s.live) {
-        if !matches!(step.dtype, DType::F32 | DType::Bool) || step.round != Round::None {
+        if !matches!(step.dtype, DType::F32 | DType::Bool | DType::BF16 | DType::F16) {
             return None;
         }
+        let half = matches!(step.dtype, DType::BF16 | DType::F16);
+        if step.round != Round::None && !half {
+            return None;
+        }
+        let read = code.steps.iter().any(|s| s.live && s.args.contains(&(i as u32)));
         let arg = |k: usize| step.args.get(k).and_then(|&a| values.get(a as usize)).copied();
         let bool = step.dtype == DType::Bool;
         let v = match step.what {
@@ -206,21 +211,42 @@ fn build(s: Recorder, code: &Code, uniform: &[bool], along: &[bool]) -> Option<N
                 }
             }
             What::Acc => return None,
-            What::Reduce(_) if bool => return None,
+            What::Reduce(_) if bool || half => return None,
             What::Reduce(kind) => reduce(s, &mut n, kind, arg(0)?)?,
-            What::Run(_) => apply(s, code, step, [arg(0), arg(1), arg(2)])?,
+            What::Run(_) => {
+                let v = apply(s, code, step, [arg(0), arg(1), arg(2)])?;
+                match step.dtype {
+                    // What is only stored is rounded then.
+                    DType::BF16 | DType::F16 if !read => v,
+                    DType::BF16 => round_bf16(s, v),
+                    DType::F16 => return None,
+                    _ => v,
+                }
+            }
         };
         values[i] = v;
     }
     for (i, &r) in code.results.iter().enumerate() {
         let step = code.steps.get(r as usize)?;
-        if step.dtype != DType::F32 {
+        let along = *along.get(i)?;
+        let half = matches!(step.dtype, DType::BF16 | DType::F16);
+        // One number a row is written as it is.
+        if step.dtype != DType::F32 && !(half && along) {
             return None;
         }
-        n.ports.push(if *along.get(i)? { Port::Result(i as u32) } else { Port::RowResult(i as u32) });
+        n.ports.push(if along { Port::Result(i as u32) } else { Port::RowResult(i as u32) });
         n.row_results.push((n.ports.len() as u16 - 1, values[r as usize]));
     }
     Some(n)
+}
+
+/// To bfloat16, to nearest even; NaN stays NaN.
+fn round_bf16(s: Recorder, x: V) -> V {
+    let odd = s.and_i(s.sar_i::<16>(x), s.splat_i(1));
+    let up = s.add_i(x, s.add_i(odd, s.splat_i(0x7fff)));
+    let quiet = s.or_i(x, s.splat_i(0x40_0000));
+    let v = s.select(s.is_nan(x), quiet, up);
+    s.and_i(v, s.splat_i(0xffff_0000_u32 as i32))
 }
 
 /// A reduction in the tile machine's order: interleaved partial results, then a tree.
@@ -288,6 +314,7 @@ fn apply(s: Recorder, code: &Code, step: &Step, args: [Option<V>; 3]) -> Option<
         Elementwise::Convert { to: DType::Bool, .. } if operand == DType::F32 => {
             s.two(Two::Compare(4), a, s.splat(0.0))
         }
+        Elementwise::Convert { to: DType::F32 | DType::BF16 | DType::F16, .. } if !bool => a,
         Elementwise::Convert { to: DType::F32, .. } if bool => s.and_i(a, s.splat(1.0)),
         _ => return None,
     })

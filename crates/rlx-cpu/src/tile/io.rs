@@ -214,6 +214,10 @@ pub unsafe fn store(dtype: DType, base: *mut u8, start: i64, block: Block<'_>, x
             DType::C128 => scatter::<[u64; 2]>(base, start, block, x),
             DType::F16 | DType::BF16 => rows(block, start, |at, from| {
                 let (y, x) = (base.cast::<u16>().offset(at as isize), x.cast::<f32>().add(from));
+                if step == 1 {
+                    shorten(dtype, x, y, n);
+                    return;
+                }
                 let mut part = [0u16; PART];
                 let mut i = 0;
                 while i < n {
