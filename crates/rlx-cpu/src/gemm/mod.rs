@@ -18,6 +18,7 @@
 mod block;
 mod epilogue;
 mod microkernel;
+mod narrow;
 mod pack;
 mod stream;
 mod tasks;
@@ -25,6 +26,7 @@ pub mod typed;
 
 pub use epilogue::{Activation, Affine, Epilogue, OutputBlock, TileEpilogue, apply_menu};
 pub(crate) use epilogue::{Finish, Lines, load};
+pub use narrow::{NarrowPanels, PanelElem, PanelLayout, pack_narrow, widen_panels};
 pub use pack::{pack_b, pack_b_panels, packed_b_len, panel_width};
 pub use tasks::{TaskGrid, gemm_tasks, is_one_task};
 
@@ -75,6 +77,8 @@ impl From<Strided> for AOperand<'_> {
 pub enum BOperand {
     /// Panels that [`pack_b`] wrote at the same level, for the same K and N.
     Packed(*const f32),
+    /// Panels of narrower elements at the same level, for the same K and N.
+    Narrow(NarrowPanels),
     /// A matrix as it is, K by N.
     Strided(Strided),
 }
@@ -173,6 +177,18 @@ pub unsafe fn gemm_planned(isa: Isa, args: &GemmArgs<'_>, planned: &Planned, scr
     });
 }
 
+/// Computes some rows of the part of C whose columns belong to task `task` of `grid`, which was made for one row of tasks
+/// ([`TaskGrid::columns`]).
+///
+/// # Safety
+/// See [`GemmArgs`]. `grid` must be of the same `isa` and `n`.
+pub unsafe fn gemm_columns(isa: Isa, args: &GemmArgs<'_>, grid: &TaskGrid, task: usize, scratch: &mut [f32]) {
+    let args = args.plain();
+    let (rows, cols) = (0..args.m, grid.block(task).1);
+    // SAFETY: the caller keeps GemmArgs' promise, and the grid's columns lie within n.
+    dispatch(isa, unsafe { block::Block::new(isa, &args, rows, cols, scratch) });
+}
+
 /// Computes the part of C that belongs to task `task` of `grid`; the results of all tasks together equal [`gemm`]'s
 /// bit by bit.
 ///
@@ -200,3 +216,5 @@ pub(crate) fn k_block(k: usize) -> usize {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_narrow;
