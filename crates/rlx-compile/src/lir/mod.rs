@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 pub use dims::{DimId, DimTable};
 pub use kernel::{
-    AttentionKernel, AttentionMask, BranchKernel, CallKernel, ContractKernel, ConvKernel, Epilogue, Kernel,
+    AttentionKernel, AttentionMask, BranchKernel, CallKernel, ContractKernel, ConvKernel, Epilogue, Kernel, Scaling,
     LibraryKernel, LoopKernel, MapKernel, RowKernel, ScanKernel, SubProgram, WindowKernel,
 };
 pub use scalar::{Inst, Literal, ScalarOp, ScalarProgram, Scope};

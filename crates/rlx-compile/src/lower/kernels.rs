@@ -8,12 +8,14 @@ use rlx_ir::{Dim, Node, NodeId};
 
 use crate::error::CompileError;
 use crate::lir::{
-    AttentionKernel, AttentionMask, ContractKernel, ConvKernel, Kernel, LibraryKernel, View, WindowKernel,
+    Access,
+    AttentionKernel, AttentionMask, ContractKernel, ConvKernel, Kernel, LibraryKernel, Scaling, View, WindowKernel,
 };
 
 use super::contract::accumulator;
 use super::emit::Emitter;
 use super::groups::Group;
+use super::scaled::Scaled;
 use super::views::{Val, Walk};
 
 fn pick(dims: &[Dim], axes: &[usize]) -> Vec<Dim> {
@@ -32,6 +34,12 @@ impl Emitter<'_> {
         };
         let args = self.p.operands(node)?;
         let [a, b] = args.as_slice() else { return Err(short(node)) };
+        let [a, b] = match self.p.scaled.get(&id) {
+            Some(both) => both.clone(),
+            None => [Scaled::plain(a), Scaled::plain(b)],
+        };
+        let ([ah, az], [bh, bz]) = ([a.scale, a.zero], [b.scale, b.zero]);
+        let (a, b) = (&a.raw, &b.raw);
         let DotGeneral { lhs_batch, rhs_batch, lhs_contract, rhs_contract, .. } = op;
         let (lhs_free, rhs_free) = (op.lhs_free(a.dims.len()), op.rhs_free(b.dims.len()));
         // What each axis of the output space, and so of the operands, is split into.
@@ -40,13 +48,18 @@ impl Emitter<'_> {
         let (batch, rest) = runs.split_at_checked(lhs_batch.len()).ok_or_else(|| short(node))?;
         let (m, n) = rest.split_at_checked(lhs_free.len()).ok_or_else(|| short(node))?;
         let k: Vec<Vec<Dim>> = pick(&a.dims, lhs_contract).into_iter().map(|d| vec![d]).collect();
-        let (lb, lw) = self.read(a)?;
-        let (rb, rw) = self.read(b)?;
-        let lw = lw.picked(&[&lhs_batch[..], &lhs_free, lhs_contract].concat()).split(&[batch, m, &k].concat());
-        let rw = rw.picked(&[&rhs_batch[..], &rhs_free, rhs_contract].concat()).split(&[batch, n, &k].concat());
-        let all = |w: &Walk| (0..w.dims.len()).collect::<Vec<_>>();
-        let lhs = self.access(lb, &lw, &all(&lw));
-        let rhs = self.access(rb, &rw, &all(&rw));
+        let left = ([&lhs_batch[..], &lhs_free, lhs_contract].concat(), [batch, m, &k].concat());
+        let right = ([&rhs_batch[..], &rhs_free, rhs_contract].concat(), [batch, n, &k].concat());
+        let mut walk = |v: &Val, (axes, runs): &(Vec<usize>, Vec<Vec<Dim>>)| -> Result<Access, CompileError> {
+            let (buffer, walk) = self.read(v)?;
+            let walk = walk.picked(axes).split(runs);
+            let all: Vec<usize> = (0..walk.dims.len()).collect();
+            Ok(self.access(buffer, &walk, &all))
+        };
+        let (lhs, rhs) = (walk(a, &left)?, walk(b, &right)?);
+        let mut maybe = |v: Option<Val>, side| v.map(|v| walk(&v, side)).transpose();
+        let lhs_scaling = Scaling { zero: maybe(az, &left)?, scale: maybe(ah, &left)? };
+        let rhs_scaling = Scaling { zero: maybe(bz, &right)?, scale: maybe(bh, &right)? };
         let epilogue = self.epilogue(group)?;
         let result = self.p.ty(self.p.result(node)?)?;
         let kernel = ContractKernel {
@@ -56,6 +69,8 @@ impl Emitter<'_> {
             k: self.dims(&k.concat()),
             lhs,
             rhs,
+            lhs_scaling,
+            rhs_scaling,
             acc: accumulator(result.dtype),
             epilogue,
         };

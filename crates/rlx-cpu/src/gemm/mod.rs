@@ -17,6 +17,7 @@
 
 mod block;
 mod epilogue;
+mod integer;
 mod microkernel;
 mod narrow;
 mod pack;
@@ -26,6 +27,7 @@ pub mod typed;
 
 pub use epilogue::{Activation, Affine, Epilogue, OutputBlock, TileEpilogue, apply_menu};
 pub(crate) use epilogue::{Finish, Lines, load};
+pub use integer::{Bytes, IntArgs, IntElem, IntLayout, gemm_integers, pack_integers};
 pub use narrow::{NarrowPanels, PanelElem, PanelLayout, pack_narrow, widen_panels};
 pub use pack::{pack_b, pack_b_panels, packed_b_len, panel_width};
 pub use tasks::{TaskGrid, gemm_tasks, is_one_task};
@@ -218,3 +220,5 @@ pub(crate) fn k_block(k: usize) -> usize {
 mod tests;
 #[cfg(test)]
 mod tests_narrow;
+#[cfg(test)]
+mod tests_integer;

@@ -299,6 +299,18 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
+    unsafe fn store_i16(self, p: *mut i16, v: __m256i) {
+        unsafe {
+            let both = _mm256_packs_epi32(v, v);
+            let low = _mm256_castsi256_si128(_mm256_permute4x64_epi64::<0b1000>(both));
+            _mm_storeu_si128(p.cast(), low);
+        }
+    }
+    #[inline(always)]
+    fn mul_i(self, a: __m256i, b: __m256i) -> __m256i {
+        unsafe { _mm256_mullo_epi32(a, b) }
+    }
+    #[inline(always)]
     unsafe fn load_f16(self, p: *const u16) -> __m256 {
         unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
     }

@@ -239,6 +239,14 @@ impl Simd for Avx512 {
         unsafe { _mm256_storeu_si256(p.cast(), _mm512_cvtepi32_epi16(v)) }
     }
     #[inline(always)]
+    unsafe fn store_i16(self, p: *mut i16, v: __m512i) {
+        unsafe { _mm256_storeu_si256(p.cast(), _mm512_cvtepi32_epi16(v)) }
+    }
+    #[inline(always)]
+    fn mul_i(self, a: __m512i, b: __m512i) -> __m512i {
+        unsafe { _mm512_mullo_epi32(a, b) }
+    }
+    #[inline(always)]
     unsafe fn load_f16(self, p: *const u16) -> __m512 {
         unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
     }

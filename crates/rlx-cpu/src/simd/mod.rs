@@ -198,6 +198,19 @@ pub trait Simd: Copy + Send + Sync + 'static {
         // SAFETY: the caller's promise.
         narrow::each_lane(self, v, |i, x| unsafe { p.add(i).write_unaligned(x as u16) });
     }
+    /// Writes the low 16 bits of each lane, which must hold the lane with its sign.
+    /// # Safety
+    /// As [`Self::store_u16`].
+    #[inline(always)]
+    unsafe fn store_i16(self, p: *mut i16, v: Self::I) {
+        // SAFETY: the caller's promise.
+        narrow::each_lane(self, v, |i, x| unsafe { p.add(i).write_unaligned(x as i16) });
+    }
+    /// Wrapping `a · b`.
+    #[inline(always)]
+    fn mul_i(self, a: Self::I, b: Self::I) -> Self::I {
+        narrow::zip_lanes(self, a, b, b, |a, b, _| a.wrapping_mul(b))
+    }
     /// Reads `W` f16.
     /// # Safety
     /// As [`Self::load_u16`].

@@ -222,6 +222,14 @@ impl Simd for Neon {
         unsafe { vst1_u16(p, vmovn_u32(vreinterpretq_u32_s32(v))) }
     }
     #[inline(always)]
+    unsafe fn store_i16(self, p: *mut i16, v: int32x4_t) {
+        unsafe { vst1_s16(p, vmovn_s32(v)) }
+    }
+    #[inline(always)]
+    fn mul_i(self, a: int32x4_t, b: int32x4_t) -> int32x4_t {
+        unsafe { vmulq_s32(a, b) }
+    }
+    #[inline(always)]
     unsafe fn load_pairs_i8(self, p: *const i8) -> int32x4_t {
         unsafe { vreinterpretq_s32_s16(vmovl_s8(vld1_s8(p))) }
     }
