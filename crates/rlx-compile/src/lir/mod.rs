@@ -21,8 +21,8 @@ use serde::{Deserialize, Serialize};
 
 pub use dims::{DimId, DimTable};
 pub use kernel::{
-    AttentionKernel, AttentionMask, BranchKernel, CallKernel, ContractKernel, ConvKernel, Epilogue, Kernel, Scaling,
-    LibraryKernel, LoopKernel, MapKernel, RowKernel, ScanKernel, SubProgram, WindowKernel,
+    AttentionKernel, AttentionMask, BranchKernel, CallKernel, ContractKernel, ConvKernel, Epilogue, Kernel,
+    LibraryKernel, LoopKernel, MapKernel, RowKernel, Scaling, ScanKernel, SubProgram, WindowKernel,
 };
 pub use scalar::{Inst, Literal, ScalarOp, ScalarProgram, Scope};
 

@@ -63,7 +63,9 @@ impl Lir {
     }
 
     fn scaling(&self, s: &Scaling) -> String {
-        let part = |sign: &str, a: &Option<Access>| a.as_ref().map_or(String::new(), |a| format!(" {sign} {}", self.access(a)));
+        let part = |sign: &str, a: &Option<Access>| {
+            a.as_ref().map_or(String::new(), |a| format!(" {sign} {}", self.access(a)))
+        };
         format!("{}{}", part("-", &s.zero), part("*", &s.scale))
     }
 

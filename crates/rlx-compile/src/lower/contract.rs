@@ -22,7 +22,7 @@ impl Planner<'_> {
         let [a, b] = args else { return Err(CompileError::Lir(format!("`{}` takes two operands", node.op))) };
         let mut operands = vec![a.clone(), b.clone()];
         let sum = accumulator(self.ty(self.result(node)?)?.dtype);
-        if self.takes_scaled {
+        if self.takes_scaled && self.options.fusion.allows("scaled") {
             let (left, right) = (self.scaled(a, sum, false), self.scaled(b, sum, true));
             // Integers: both sides must be small for a product of small ones.
             let small = |s: &Option<Scaled>, v: &Val, p: &Self| {

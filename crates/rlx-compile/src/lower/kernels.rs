@@ -8,14 +8,14 @@ use rlx_ir::{Dim, Node, NodeId};
 
 use crate::error::CompileError;
 use crate::lir::{
-    Access,
-    AttentionKernel, AttentionMask, ContractKernel, ConvKernel, Kernel, LibraryKernel, Scaling, View, WindowKernel,
+    Access, AttentionKernel, AttentionMask, ContractKernel, ConvKernel, Kernel, LibraryKernel, Scaling, View,
+    WindowKernel,
 };
 
 use super::contract::accumulator;
 use super::emit::Emitter;
 use super::groups::Group;
-use super::scaled::Scaled;
+use super::scaled::{Scaled, Unmerged};
 use super::views::{Val, Walk};
 
 fn pick(dims: &[Dim], axes: &[usize]) -> Vec<Dim> {
@@ -47,12 +47,49 @@ impl Emitter<'_> {
             self.split_of(group).unwrap_or_else(|| group.space.iter().map(|d| vec![d.clone()]).collect::<Vec<_>>());
         let (batch, rest) = runs.split_at_checked(lhs_batch.len()).ok_or_else(|| short(node))?;
         let (m, n) = rest.split_at_checked(lhs_free.len()).ok_or_else(|| short(node))?;
-        let k: Vec<Vec<Dim>> = pick(&a.dims, lhs_contract).into_iter().map(|d| vec![d]).collect();
+        let mut k: Vec<Vec<Dim>> = pick(&a.dims, lhs_contract).into_iter().map(|d| vec![d]).collect();
+        // Scales of blocks of a contracted axis split that axis.
+        let unmerged = [&bz, &bh].map(|v| v.as_ref().and_then(|v| Unmerged::of(v, &self.p.root(v.root).dims)));
+        for u in unmerged.iter().flatten() {
+            for (run, &axis) in k.iter_mut().zip(rhs_contract) {
+                match u.axes.get(axis).map(Vec::as_slice) {
+                    Some(&[outer, inner]) if run.len() == 1 => {
+                        *run = pick(&u.val.dims, &[outer, inner]);
+                    }
+                    _ => {}
+                }
+            }
+        }
         let left = ([&lhs_batch[..], &lhs_free, lhs_contract].concat(), [batch, m, &k].concat());
         let right = ([&rhs_batch[..], &rhs_free, rhs_contract].concat(), [batch, n, &k].concat());
         let mut walk = |v: &Val, (axes, runs): &(Vec<usize>, Vec<Vec<Dim>>)| -> Result<Access, CompileError> {
-            let (buffer, walk) = self.read(v)?;
-            let walk = walk.picked(axes).split(runs);
+            // An axis that lies as two is there in the runs' own sizes, or the value is copied.
+            let apart = Unmerged::of(v, &self.p.root(v.root).dims).filter(|u| {
+                let fits = |(&a, run): (&usize, &Vec<Dim>)| {
+                    u.axes.get(a).is_some_and(|own| own.len() == 1 || pick(&u.val.dims, own) == *run)
+                };
+                axes.iter().zip(runs).all(fits)
+            });
+            let walk = match apart {
+                Some(u) => {
+                    let (buffer, walk) = self.read(&u.val)?;
+                    let parts = axes.iter().zip(runs).filter_map(|(&a, run)| u.axes.get(a).zip(Some(run)));
+                    let (mut own, mut own_runs) = (Vec::new(), Vec::new());
+                    for (of, run) in parts {
+                        own.extend(of.iter().copied());
+                        match of.len() {
+                            1 => own_runs.push(run.clone()),
+                            _ => own_runs.extend(run.iter().map(|d| vec![d.clone()])),
+                        }
+                    }
+                    (buffer, walk.picked(&own).split(&own_runs))
+                }
+                None => {
+                    let (buffer, walk) = self.read(v)?;
+                    (buffer, walk.picked(axes).split(runs))
+                }
+            };
+            let (buffer, walk) = walk;
             let all: Vec<usize> = (0..walk.dims.len()).collect();
             Ok(self.access(buffer, &walk, &all))
         };

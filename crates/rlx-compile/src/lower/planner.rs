@@ -105,6 +105,7 @@ impl<'a> Planner<'a> {
             let v = p.operand_of(v, false, false, &Loc::none());
             p.use_val(&v?);
         }
+        p.drop_unread();
         Ok(p)
     }
 

@@ -11,7 +11,7 @@ use crate::lir::{Literal, Scope, Storage};
 use super::groups::{Arg, GroupKind, ItemOp};
 use super::planner::Planner;
 use super::roots::Source;
-use super::views::Val;
+use super::views::{Step, Val, Walk};
 
 /// An operand as it lies in memory.
 #[derive(Clone, Debug)]
@@ -30,6 +30,49 @@ impl Scaled {
     /// What is read.
     pub fn vals(&self) -> impl Iterator<Item = &Val> {
         [&self.raw].into_iter().chain(&self.zero).chain(&self.scale)
+    }
+}
+
+/// A value one of whose axes is made of two that no single step walks: a scale for each block of an axis, repeated along it.
+pub(super) struct Unmerged {
+    /// The value with both axes.
+    pub val: Val,
+    /// Axes of it that each axis of the value is made of.
+    pub axes: Vec<Vec<usize>>,
+}
+
+impl Unmerged {
+    /// Sees a value as it was before the reshape that joined the axes; `None` where there is none, or what follows it is more than a
+    /// transpose.
+    pub fn of(v: &Val, root_dims: &[Dim]) -> Option<Self> {
+        let mut walk = Walk::dense(root_dims);
+        let mut joined = None;
+        for (i, s) in v.steps.iter().enumerate() {
+            match walk.step(s) {
+                Some(w) => walk = w,
+                None => {
+                    joined = Some(i);
+                    break;
+                }
+            }
+        }
+        let (before, rest) = v.steps.split_at(joined?);
+        let (Step::Reshape { from, to }, after) = rest.split_first()? else { return None };
+        if *from != walk.dims || from.len() != to.len() + 1 {
+            return None;
+        }
+        let at = from.iter().zip(to).position(|(a, b)| a != b)?;
+        let whole = from.get(at + 1).zip(to.get(at)).is_some_and(|(inner, both)| from[at].clone() * inner.clone() == *both);
+        if !whole || from.get(at + 2..) != to.get(at + 1..) {
+            return None;
+        }
+        let of = |a: usize| if a < at { vec![a] } else if a == at { vec![a, a + 1] } else { vec![a + 1] };
+        let mut axes: Vec<Vec<usize>> = (0..to.len()).map(of).collect();
+        for s in after {
+            let Step::Transpose(perm) = s else { return None };
+            axes = perm.iter().map(|&p| axes.get(p).cloned()).collect::<Option<_>>()?;
+        }
+        Some(Unmerged { val: Val { root: v.root, steps: before.to_vec(), dims: from.clone() }, axes })
     }
 }
 
@@ -104,10 +147,37 @@ impl Planner<'_> {
         }
         let scaled = Scaled { raw, zero, scale };
         // What a backend keeps must stay the same from run to run.
-        let kept = scaled.vals().all(|v| {
-            matches!(self.root(v.root).source, Source::Boundary(Storage::Param(_)) | Source::Const(_))
-        });
+        let kept = scaled
+            .vals()
+            .all(|v| matches!(self.root(v.root).source, Source::Boundary(Storage::Param(_)) | Source::Const(_)));
         (kept || !acc.is_float()).then_some(scaled)
+    }
+
+    /// Takes out instructions that nothing needs any more, since contractions read what those were made of.
+    pub(super) fn drop_unread(&mut self) {
+        if self.scaled.is_empty() {
+            return;
+        }
+        let mut live = vec![false; self.items.len()];
+        for i in (0..self.items.len()).rev() {
+            let item = &self.items[i];
+            let read = item.root.is_some_and(|r| self.root(r).uses > 0);
+            let args = item.args.clone();
+            live[i] |= read || matches!(item.op, ItemOp::Acc);
+            for a in args {
+                match a {
+                    Arg::Item(j) => live[j.index()] |= live[i],
+                    Arg::Val(v, _) if !live[i] => {
+                        let root = &mut self.roots[v.root.index()];
+                        root.uses = root.uses.saturating_sub(1);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        for g in &mut self.groups {
+            g.items.retain(|i| live[i.index()]);
+        }
     }
 
     /// Whether a value is small integers, widened, or less a zero point.
@@ -138,7 +208,7 @@ impl Planner<'_> {
                     _ => return None,
                 },
             };
-            let fits = values.iter().all(|&v| v >= lo as i128 && v <= hi as i128);
+            let fits = values.iter().all(|&v| v >= lo && v <= hi);
             return fits.then(|| values.iter().all(|&v| v == 0));
         }
         is_small(root.dtype).then_some(false)

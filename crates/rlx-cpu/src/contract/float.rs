@@ -153,10 +153,10 @@ pub fn plan(
             (0, step(&p.rhs, i - nm), 0, after(i, nb + nm + nn))
         };
         // Where the axis is among those of an operand's walk, if it is.
-        let own = [(i < nb + nm).then_some(i), if i < nb { Some(i) } else { i.checked_sub(nm).filter(|_| i >= nb + nm) }];
-        let scaling = (p.scaling.iter().zip(own)).flat_map(|(s, i)| {
-            s.iter().map(move |a| a.as_ref().zip(i).map_or(0, |(a, i)| step(a, i)))
-        });
+        let own =
+            [(i < nb + nm).then_some(i), if i < nb { Some(i) } else { i.checked_sub(nm).filter(|_| i >= nb + nm) }];
+        let scaling = (p.scaling.iter().zip(own))
+            .flat_map(|(s, i)| s.iter().map(move |a| a.as_ref().zip(i).map_or(0, |(a, i)| step(a, i))));
         let steps = [l, r, row, col].into_iter().chain(scaling).chain(walks.iter().map(|w| step(w, i))).collect();
         Axis { size: space[i], steps }
     };

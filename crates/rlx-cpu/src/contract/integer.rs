@@ -106,10 +106,12 @@ impl<'a> Elements<'a> {
         if self.zero.is_none() && self.signed {
             return true;
         }
-        let all = |r: usize| (0..self.cols.len()).all(|c| {
-            // SAFETY: the caller's promise.
-            (-128..=127).contains(&unsafe { self.at(r, c) })
-        });
+        let all = |r: usize| {
+            (0..self.cols.len()).all(|c| {
+                // SAFETY: the caller's promise.
+                (-128..=127).contains(&unsafe { self.at(r, c) })
+            })
+        };
         (0..self.rows.len()).all(all)
     }
 }
@@ -117,7 +119,11 @@ impl<'a> Elements<'a> {
 /// Packs all slabs; `start` gives memory for so many bytes.
 /// # Safety
 /// `run` has the memory.
-unsafe fn pack<'m>(p: &Product, run: &RunCx<'_>, start: impl FnOnce(usize) -> Option<&'m mut AlignedBuffer>) -> Option<bool> {
+unsafe fn pack<'m>(
+    p: &Product,
+    run: &RunCx<'_>,
+    start: impl FnOnce(usize) -> Option<&'m mut AlignedBuffer>,
+) -> Option<bool> {
     let slabs = p.right.slabs.len();
     // SAFETY: the caller's promise, here and below.
     let elements: Vec<Elements<'_>> = (0..slabs).map(|s| unsafe { Elements::new(p, run, s) }).collect();
@@ -218,9 +224,9 @@ unsafe fn products(p: &Product, finish: &Finish, code: &Code, run: &RunCx<'_>, p
         });
         let zero = p.left_scales.zero.as_ref().map(|z| (z, Ptr(run.bufs.base(z.buffer))));
         // SAFETY: the walk was checked at bind.
-        let zero_of = move |r: usize| zero.map_or(0, |(z, base)| unsafe {
-            io::read_i128(z.dtype, base.get(), z.at(slab, first + r, 0)) as i32
-        });
+        let zero_of = move |r: usize| {
+            zero.map_or(0, |(z, base)| unsafe { io::read_i128(z.dtype, base.get(), z.at(slab, first + r, 0)) as i32 })
+        };
         let mut args = IntArgs {
             m: rows.len() + if single.is_none() { 0 } else { rows.start },
             n: p.n,

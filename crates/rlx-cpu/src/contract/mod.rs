@@ -61,10 +61,8 @@ pub fn plan(k: &ContractKernel, code: &Code, cx: &BindCx<'_>) -> Result<Contract
         let bound = |a: &Option<Access>| a.as_ref().map(|a| cx.access(a, space)).transpose();
         Ok::<_, BindError>([bound(&s.zero)?, bound(&s.scale)?])
     };
-    let scaling = [
-        scaling(&k.lhs_scaling, &join(&[&batch, &m, &kk]))?,
-        scaling(&k.rhs_scaling, &join(&[&batch, &n, &kk]))?,
-    ];
+    let scaling =
+        [scaling(&k.lhs_scaling, &join(&[&batch, &m, &kk]))?, scaling(&k.rhs_scaling, &join(&[&batch, &n, &kk]))?];
     let out = join(&[&batch, &m, &n]);
     let row_axes = batch.len() + m.len();
     let finish = Finish::Nothing;

@@ -137,7 +137,11 @@ impl Kernel for WidenRow {
             }
             while i < n {
                 let bits = from.add(i).read_unaligned();
-                to.add(i).write(if bf16 { half::bf16::from_bits(bits).to_f32() } else { half::f16::from_bits(bits).to_f32() });
+                to.add(i).write(if bf16 {
+                    half::bf16::from_bits(bits).to_f32()
+                } else {
+                    half::f16::from_bits(bits).to_f32()
+                });
                 i += 1;
             }
         }

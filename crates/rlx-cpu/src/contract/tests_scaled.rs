@@ -43,7 +43,9 @@ struct Case {
 enum Finishing {
     Nothing,
     /// Converted to f32, times a number by column (and another by row), plus a bias, relu.
-    Menu { rows: bool },
+    Menu {
+        rows: bool,
+    },
     /// The same with a function that is not on the menu.
     Program,
 }
@@ -93,7 +95,8 @@ fn check(case: &Case) {
         By::Group(size) => n * (k / size.max(1)),
     };
     // Axes of the walk: n, then K (in groups where numbers differ by group).
-    let size = [case.zero, case.scale].into_iter().flatten().find_map(|b| if let By::Group(g) = b { Some(g) } else { None });
+    let size =
+        [case.zero, case.scale].into_iter().flatten().find_map(|b| if let By::Group(g) = b { Some(g) } else { None });
     let axes = |outer: i64, inner: i64| match size {
         Some(g) => vec![inner * g as i64, inner, outer],
         None => vec![inner, outer],

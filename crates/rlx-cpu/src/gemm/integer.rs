@@ -221,7 +221,11 @@ impl IntArgs<'_> {
 
     /// Bytes of scratch that one call of [`gemm_integers`] needs. More may be given: the rest is the hook's.
     pub fn scratch_bytes(&self) -> usize {
-        let c = if self.c.is_null() { self.block_rows().min(self.m) * COLS.next_multiple_of(self.layout.width) * 4 } else { 0 };
+        let c = if self.c.is_null() {
+            self.block_rows().min(self.m) * COLS.next_multiple_of(self.layout.width) * 4
+        } else {
+            0
+        };
         self.a_bytes(self.m) + c + 64
     }
 }
@@ -330,13 +334,20 @@ impl Kernel for Block<'_> {
                         }
                         let mut tile = Tile {
                             args,
-                            a: a.wrapping_add((r - rows.start) * args.a_row() * if args.layout.elem == IntElem::Quads8 { 1 } else { 2 }),
+                            a: a.wrapping_add(
+                                (r - rows.start)
+                                    * args.a_row()
+                                    * if args.layout.elem == IntElem::Quads8 { 1 } else { 2 },
+                            ),
                             b: args.b.wrapping_add(c / nr * args.layout.step()),
                             row: r,
                             col: c,
                             count,
                             width,
-                            out: Out::Sums(sums.wrapping_add((r - rows.start) * cols.len() + c - cols.start), cols.len()),
+                            out: Out::Sums(
+                                sums.wrapping_add((r - rows.start) * cols.len() + c - cols.start),
+                                cols.len(),
+                            ),
                         };
                         if let (false, Some((short, long))) = (args.c.is_null(), short) {
                             tile.out = Out::Floats(short, long);
@@ -492,9 +503,7 @@ impl<E: Elem, const R: usize, const P: usize> Kernel for Fixed<'_, E, R, P> {
                             continue;
                         }
                         let mut sums = acc[q][v];
-                        if E::QUADS
-                            && (t.args.a_zero.is_some() || t.args.a.signed)
-                        {
+                        if E::QUADS && (t.args.a_zero.is_some() || t.args.a.signed) {
                             let head = t.b.wrapping_add(q * panel_step).cast::<f32>();
                             let columns = s.bits(s.load(head.wrapping_add(v * S::W)));
                             for r in 0..R {

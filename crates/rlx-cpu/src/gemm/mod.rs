@@ -219,6 +219,6 @@ pub(crate) fn k_block(k: usize) -> usize {
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
-mod tests_narrow;
-#[cfg(test)]
 mod tests_integer;
+#[cfg(test)]
+mod tests_narrow;

@@ -114,7 +114,8 @@ impl PanelLayout {
     /// Bytes of one panel; `None` where that overflows.
     pub fn panel_bytes(&self) -> Option<usize> {
         let bits = self.width.checked_mul(self.elem.bits())?.checked_mul(self.k)?;
-        let tables = self.elem.tables().checked_mul(self.groups)?.checked_mul(self.width)?.checked_mul(size_of::<f32>())?;
+        let tables =
+            self.elem.tables().checked_mul(self.groups)?.checked_mul(self.width)?.checked_mul(size_of::<f32>())?;
         let bytes = bits.div_ceil(8).checked_add(tables)?;
         // Panels of f32 lie as `pack_b` writes them.
         if self.elem == PanelElem::F32 { Some(bytes) } else { bytes.checked_next_multiple_of(64) }

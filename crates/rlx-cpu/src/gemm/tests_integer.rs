@@ -65,8 +65,10 @@ fn check(random: &mut Random, isa: Isa, (m, n, k): (usize, usize, usize), case: 
         a.fill(if case.signed_a { -128 } else { 255 });
         b.fill(if case.signed_b { -128 } else { 255 });
     }
-    let za: Vec<i32> = elements(random, m, case.signed_a, case.extreme).iter().map(|&z| if case.zero_a { z } else { 0 }).collect();
-    let zb: Vec<i32> = elements(random, n, case.signed_b, case.extreme).iter().map(|&z| if case.zero_b { z } else { 0 }).collect();
+    let za: Vec<i32> =
+        elements(random, m, case.signed_a, case.extreme).iter().map(|&z| if case.zero_a { z } else { 0 }).collect();
+    let zb: Vec<i32> =
+        elements(random, n, case.signed_b, case.extreme).iter().map(|&z| if case.zero_b { z } else { 0 }).collect();
     let memory: Vec<u8> = a.iter().map(|&x| x as u8).collect();
     let by_column = random.below(4) == 0;
     let (row, col) = if by_column { (1, m as isize) } else { (k as isize, 1) };
@@ -112,7 +114,8 @@ fn check(random: &mut Random, isa: Isa, (m, n, k): (usize, usize, usize), case: 
             epilogue: Epilogue { hook: Some(&sums), ..Epilogue::default() },
         };
         run(isa, &args);
-        let got: Vec<i32> = sums.sums.lock().unwrap().iter().copied().map(|x| x.expect("an element was left out")).collect();
+        let got: Vec<i32> =
+            sums.sums.lock().unwrap().iter().copied().map(|x| x.expect("an element was left out")).collect();
         assert_eq!(got, want, "{what}");
         args.c = c.as_mut_ptr();
         args.epilogue = Epilogue {
@@ -183,7 +186,18 @@ fn integers_of_odd_sizes_are_exact() {
     let mut random = Random(1);
     for isa in Isa::available() {
         for case in cases() {
-            let sizes = [(1, 1, 1), (1, 7, 2), (2, 8, 3), (3, 17, 5), (6, 16, 31), (7, 9, 64), (13, 33, 7), (0, 4, 4), (4, 0, 4), (5, 6, 0)];
+            let sizes = [
+                (1, 1, 1),
+                (1, 7, 2),
+                (2, 8, 3),
+                (3, 17, 5),
+                (6, 16, 31),
+                (7, 9, 64),
+                (13, 33, 7),
+                (0, 4, 4),
+                (4, 0, 4),
+                (5, 6, 0),
+            ];
             sizes.into_iter().for_each(|size| check(&mut random, isa, size, case));
             for _ in 0..6 {
                 let size = (random.below(30), random.below(80), random.below(50));

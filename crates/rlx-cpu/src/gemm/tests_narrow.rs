@@ -6,8 +6,7 @@
 use super::*;
 use half::{bf16, f16};
 
-const ELEMS: [PanelElem; 5] =
-    [PanelElem::Bf16, PanelElem::F16, PanelElem::I8, PanelElem::I8Zero, PanelElem::U4Zero];
+const ELEMS: [PanelElem; 5] = [PanelElem::Bf16, PanelElem::F16, PanelElem::I8, PanelElem::I8Zero, PanelElem::U4Zero];
 
 /// Numbers that look random.
 struct Random(u64);
