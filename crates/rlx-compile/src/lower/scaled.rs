@@ -62,11 +62,20 @@ impl Unmerged {
             return None;
         }
         let at = from.iter().zip(to).position(|(a, b)| a != b)?;
-        let whole = from.get(at + 1).zip(to.get(at)).is_some_and(|(inner, both)| from[at].clone() * inner.clone() == *both);
+        let whole =
+            from.get(at + 1).zip(to.get(at)).is_some_and(|(inner, both)| from[at].clone() * inner.clone() == *both);
         if !whole || from.get(at + 2..) != to.get(at + 1..) {
             return None;
         }
-        let of = |a: usize| if a < at { vec![a] } else if a == at { vec![a, a + 1] } else { vec![a + 1] };
+        let of = |a: usize| {
+            if a < at {
+                vec![a]
+            } else if a == at {
+                vec![a, a + 1]
+            } else {
+                vec![a + 1]
+            }
+        };
         let mut axes: Vec<Vec<usize>> = (0..to.len()).map(of).collect();
         for s in after {
             let Step::Transpose(perm) = s else { return None };

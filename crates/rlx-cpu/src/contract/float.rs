@@ -366,7 +366,13 @@ pub fn reads_right(p: &Product, run: &RunCx<'_>) -> bool {
 /// `run` has the right operand's memory.
 pub unsafe fn pack(p: &Product, run: &RunCx<'_>) {
     // SAFETY: the caller's promise.
-    unsafe { panels(run, &p.rights) };
+    unsafe {
+        match &p.kept {
+            Some(kept) => drop(kept.panels(p.right(), &p.right_scales, run)),
+            None if p.right().dtype.is_float() => drop(panels(run, &p.rights)),
+            None => {}
+        }
+    }
 }
 
 /// Runs a contraction.

@@ -26,7 +26,7 @@ struct Panels {
 }
 
 fn fingerprint(p: &Product, run: &RunCx<'_>) -> u64 {
-    let b = &p.right;
+    let b = p.right();
     let own = fingerprint_of(run.isa, b.buffer, b.offset, [&b.slabs, &b.rows, &b.cols]);
     p.right_scales.zero.iter().fold(own ^ 0x69, |h, n| {
         h.rotate_left(7) ^ fingerprint_of(run.isa, n.buffer, n.offset, [&n.slabs, &n.rows, &n.cols])
@@ -35,8 +35,7 @@ fn fingerprint(p: &Product, run: &RunCx<'_>) -> u64 {
 
 /// True if a run reads the right operand where it lies, and not only its kept panels.
 pub fn reads_right(p: &Product, run: &RunCx<'_>) -> bool {
-    let kept = run.weight.and_then(|w| w.made()).and_then(|m| m.as_slice().first_chunk::<8>());
-    kept.is_none_or(|&h| u64::from_ne_bytes(h) != fingerprint(p, run))
+    run.weight.and_then(|w| w.made()).is_none_or(|m| panels_in(p, run, m.as_slice()).is_none())
 }
 
 /// The element of a right operand less its zero point.
@@ -55,7 +54,7 @@ impl<'a> Elements<'a> {
     /// # Safety
     /// `run` has the memory.
     unsafe fn new(p: &'a Product, run: &RunCx<'_>, slab: usize) -> Elements<'a> {
-        let b = &p.right;
+        let b = p.right();
         let start = b.slabs.at(slab, b.offset);
         let zero = p.right_scales.zero.as_ref().map(|z| (z, Ptr(run.bufs.base(z.buffer))));
         let mut e = Elements {
@@ -124,9 +123,10 @@ unsafe fn pack<'m>(
     run: &RunCx<'_>,
     start: impl FnOnce(usize) -> Option<&'m mut AlignedBuffer>,
 ) -> Option<bool> {
-    let slabs = p.right.slabs.len();
+    let slabs = p.right().slabs.len();
     // SAFETY: the caller's promise, here and below.
     let elements: Vec<Elements<'_>> = (0..slabs).map(|s| unsafe { Elements::new(p, run, s) }).collect();
+    // SAFETY: as above.
     let bytes = elements.iter().all(|e| unsafe { e.fit_bytes() });
     let layout = IntLayout::new(run.isa, p.k, bytes);
     let slab = layout.bytes(p.n)?;
@@ -143,8 +143,8 @@ unsafe fn pack<'m>(
     }
     // SAFETY: the header is within the memory, which is aligned beyond 8 bytes.
     unsafe {
-        to.get().cast::<u64>().write(fingerprint(p, run));
-        to.get().cast::<u64>().add(1).write(u64::from(bytes));
+        to.get().cast::<u64>().write(fingerprint(p, run).to_le());
+        to.get().cast::<u64>().add(1).write(u64::from(bytes).to_le());
     }
     Some(bytes)
 }
@@ -162,33 +162,53 @@ impl<'a> Shared<'a> {
     }
 }
 
-/// The panels that packed memory holds.
-fn panels_in(p: &Product, run: &RunCx<'_>, memory: &AlignedBuffer) -> Option<Panels> {
-    let (head, rest) = memory.as_slice().split_first_chunk::<8>()?;
-    let bytes = u64::from_ne_bytes(*rest.first_chunk::<8>()?) != 0;
+/// The panels that packed memory holds, if it is of this operand and all there.
+fn panels_in(p: &Product, run: &RunCx<'_>, memory: &[u8]) -> Option<Panels> {
+    let (head, rest) = memory.split_first_chunk::<8>()?;
+    let bytes = u64::from_le_bytes(*rest.first_chunk::<8>()?) != 0;
     let layout = IntLayout::new(run.isa, p.k, bytes);
+    let slab = layout.bytes(p.n)?;
+    let total = slab.checked_mul(p.right().slabs.len())?.checked_add(HEADER)?;
     let data = Ptr(memory.as_ptr().wrapping_add(HEADER).cast_mut());
-    (u64::from_ne_bytes(*head) == fingerprint(p, run)).then_some(Panels { data, layout, slab: layout.bytes(p.n)? })
+    let fits = u64::from_le_bytes(*head) == fingerprint(p, run) && memory.len() >= total;
+    fits.then_some(Panels { data, layout, slab })
+}
+
+/// The right operand, packed.
+/// # Safety
+/// `run` has its memory.
+unsafe fn make(p: &Product, run: &RunCx<'_>) -> Option<AlignedBuffer> {
+    let mut memory = None;
+    // SAFETY: the caller's promise.
+    unsafe { pack(p, run, |bytes| Some(memory.insert(AlignedBuffer::uninit(bytes).ok()?)))? };
+    memory
+}
+
+/// Makes the panels that runs keep.
+/// # Safety
+/// `run` has the right operand's memory.
+pub unsafe fn pack_kept(p: &Product, run: &RunCx<'_>) {
+    if let Some(weight) = run.weight {
+        // SAFETY: the caller's promise.
+        weight.get_or_make(|| unsafe { make(p, run) });
+    }
 }
 
 /// Runs a contraction.
 /// # Safety
 /// As [`crate::map::run`].
 pub unsafe fn run(p: &Product, finish: &Finish, code: &Code, run: &RunCx<'_>) {
-    let make = || {
-        let mut memory = None;
-        // SAFETY: the caller's promise.
-        unsafe { pack(p, run, |bytes| Some(memory.insert(AlignedBuffer::uninit(bytes).ok()?)))? };
-        memory
-    };
-    let kept = run.weight.and_then(|w| w.get_or_make(make)).and_then(|m| panels_in(p, run, m));
+    // SAFETY: the caller's promise.
+    let kept = run.weight.and_then(|w| w.get_or_make(|| unsafe { make(p, run) }));
+    let kept = kept.and_then(|m| panels_in(p, run, m.as_slice()));
     if let Some(panels) = kept {
         // SAFETY: the caller's promise.
         return unsafe { products(p, finish, code, run, panels) };
     }
     // An operand that changes from run to run.
-    let Some(memory) = make() else { return };
-    if let Some(panels) = panels_in(p, run, &memory) {
+    // SAFETY: the caller's promise.
+    let Some(memory) = (unsafe { make(p, run) }) else { return };
+    if let Some(panels) = panels_in(p, run, memory.as_slice()) {
         // SAFETY: as above.
         unsafe { products(p, finish, code, run, panels) };
     }
@@ -223,9 +243,10 @@ unsafe fn products(p: &Product, finish: &Finish, code: &Code, run: &RunCx<'_>, p
             col: at(&p.col),
         });
         let zero = p.left_scales.zero.as_ref().map(|z| (z, Ptr(run.bufs.base(z.buffer))));
-        // SAFETY: the walk was checked at bind.
-        let zero_of = move |r: usize| {
-            zero.map_or(0, |(z, base)| unsafe { io::read_i128(z.dtype, base.get(), z.at(slab, first + r, 0)) as i32 })
+        let zero_of = move |r: usize| match zero {
+            // SAFETY: the walk was checked at bind.
+            Some((z, base)) => unsafe { io::read_i128(z.dtype, base.get(), z.at(slab, first + r, 0)) as i32 },
+            None => 0,
         };
         let mut args = IntArgs {
             m: rows.len() + if single.is_none() { 0 } else { rows.start },

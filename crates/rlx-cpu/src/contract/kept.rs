@@ -110,8 +110,15 @@ impl Kept {
 
     /// True if the panels are there, so that [`Kept::panels`] will not read the operand.
     pub fn is_made(&self, b: &Operand, scales: &Scales, run: &RunCx<'_>) -> bool {
-        let kept = run.weight.and_then(|w| w.made()).and_then(|m| m.as_slice().first_chunk::<8>());
-        kept.is_some_and(|&h| u64::from_ne_bytes(h) == self.fingerprint(b, scales, run.isa))
+        let fingerprint = self.fingerprint(b, scales, run.isa);
+        run.weight.and_then(|w| w.made()).is_some_and(|m| self.fits(m.as_slice(), fingerprint, b))
+    }
+
+    /// True if bytes are the panels of what has this fingerprint, and are all there.
+    fn fits(&self, bytes: &[u8], fingerprint: u64, b: &Operand) -> bool {
+        let total = self.slab.checked_mul(b.slabs.len()).and_then(|n| n.checked_add(HEADER));
+        bytes.first_chunk::<8>().is_some_and(|&h| u64::from_le_bytes(h) == fingerprint)
+            && total.is_some_and(|n| bytes.len() >= n)
     }
 
     /// The first slab's panels, made at the first run; `None` where they cannot be kept.
@@ -125,15 +132,13 @@ impl Kept {
             let start = memory.as_mut_ptr();
             // SAFETY: the buffer has room for header and panels, and is aligned beyond 8 bytes.
             unsafe {
-                start.cast::<u64>().write(fingerprint);
+                start.cast::<u64>().write(fingerprint.to_le());
                 self.pack(b, scales, run, Ptr(start.wrapping_add(HEADER)));
             }
             Some(memory)
         })?;
-        let header = kept.as_slice().first_chunk::<8>()?;
-        // Another binding's kernel may have packed the operand as another matrix.
-        let same = u64::from_ne_bytes(*header) == fingerprint;
-        same.then(|| Ptr(kept.as_ptr().wrapping_add(HEADER).cast_mut()))
+        // Another binding's kernel may have packed the operand as another matrix, and what was read may be anything.
+        self.fits(kept.as_slice(), fingerprint, b).then(|| Ptr(kept.as_ptr().wrapping_add(HEADER).cast_mut()))
     }
 
     /// The panels of a slab.

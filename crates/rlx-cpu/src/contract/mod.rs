@@ -101,9 +101,13 @@ pub fn reads_right(p: &ContractPlan, run: &RunCx<'_>) -> bool {
 /// # Safety
 /// `run` has the right operand's memory.
 pub unsafe fn pack(p: &ContractPlan, run: &RunCx<'_>) {
-    if let How::Float(f) = &p.how {
-        // SAFETY: the caller's promise.
-        unsafe { float::pack(f, run) };
+    // SAFETY: the caller's promise.
+    unsafe {
+        match &p.how {
+            How::Float(f) => float::pack(f, run),
+            How::Integer(f) => integer::pack_kept(f, run),
+            How::Nothing | How::Typed(_) | How::Generic => {}
+        }
     }
 }
 

@@ -430,9 +430,12 @@ trait Elem: Copy {
     const QUADS: bool;
     /// Bytes of a vector of columns.
     const BYTES: usize;
+    /// A vector of columns.
     /// # Safety
-    /// `p` is valid for a vector of columns.
-    unsafe fn dot<S: Simd, const R: usize>(s: S, acc: &mut [S::I; R], a: &[S::I; R], p: *const u8);
+    /// `p` is valid for it.
+    unsafe fn load<S: Simd>(s: S, p: *const u8) -> S::I;
+    /// Adds products.
+    fn dot<S: Simd>(s: S, acc: S::I, a: S::I, b: S::I) -> S::I;
 }
 
 macro_rules! elem {
@@ -442,14 +445,14 @@ macro_rules! elem {
         impl Elem for $name {
             const QUADS: bool = $quads;
             const BYTES: usize = $bytes;
-            #[allow(clippy::needless_range_loop)]
             #[inline(always)]
-            unsafe fn dot<S: Simd, const R: usize>($s: S, acc: &mut [S::I; R], a: &[S::I; R], $p: *const u8) {
+            unsafe fn load<S: Simd>($s: S, $p: *const u8) -> S::I {
                 // SAFETY: the caller's promise.
-                let b = unsafe { $load };
-                for r in 0..R {
-                    acc[r] = $s.$dot(acc[r], a[r], b);
-                }
+                unsafe { $load }
+            }
+            #[inline(always)]
+            fn dot<S: Simd>(s: S, acc: S::I, a: S::I, b: S::I) -> S::I {
+                s.$dot(acc, a, b)
             }
         }
     };
@@ -476,21 +479,23 @@ impl<E: Elem, const R: usize, const P: usize> Kernel for Fixed<'_, E, R, P> {
         let zero = s.splat_i(0);
         let (mut a, mut row, mut out) = (t.a, t.row, t.out);
         for _ in 0..t.count {
-            let mut acc = [[[zero; R]; MAX_TILE_VECTORS]; P];
+            let mut acc = [[[zero; MAX_TILE_VECTORS]; P]; R];
             let mut b = t.b.wrapping_add(head);
             // SAFETY: the maker of the tile answers for its rows, and for whole panels.
             unsafe {
                 for i in 0..steps {
-                    let mut av = [zero; R];
-                    for r in 0..R {
-                        let p = a.wrapping_add(r * row_bytes).cast::<i32>().wrapping_add(i);
-                        av[r] = s.splat_i(*p);
-                    }
                     for q in 0..P {
-                        s.prefetch(b.wrapping_add(q * panel_step + AHEAD).cast());
+                        let panel = b.wrapping_add(q * panel_step);
+                        s.prefetch(panel.wrapping_add(AHEAD).cast());
+                        let mut bv = [zero; MAX_TILE_VECTORS];
                         for v in 0..S::TILE_VECTORS {
-                            let p = b.wrapping_add(q * panel_step + v * S::W * E::BYTES);
-                            E::dot::<S, R>(s, &mut acc[q][v], &av, p);
+                            bv[v] = E::load(s, panel.wrapping_add(v * S::W * E::BYTES));
+                        }
+                        for r in 0..R {
+                            let av = s.splat_i(*a.wrapping_add(r * row_bytes).cast::<i32>().wrapping_add(i));
+                            for v in 0..S::TILE_VECTORS {
+                                acc[r][q][v] = E::dot(s, acc[r][q][v], av, bv[v]);
+                            }
                         }
                     }
                     b = b.wrapping_add(nr * E::BYTES);
@@ -502,7 +507,10 @@ impl<E: Elem, const R: usize, const P: usize> Kernel for Fixed<'_, E, R, P> {
                         if lanes == 0 {
                             continue;
                         }
-                        let mut sums = acc[q][v];
+                        let mut sums = [acc[0][q][v]; R];
+                        for r in 1..R {
+                            sums[r] = acc[r][q][v];
+                        }
                         if E::QUADS && (t.args.a_zero.is_some() || t.args.a.signed) {
                             let head = t.b.wrapping_add(q * panel_step).cast::<f32>();
                             let columns = s.bits(s.load(head.wrapping_add(v * S::W)));

@@ -424,18 +424,33 @@ impl<E: Elem, const R: usize, const P: usize> Kernel for Fixed<'_, E, R, P> {
                     let end = n.min(i + line * E::ROWS);
                     while i < end {
                         for q in 0..P {
+                            let from = b.wrapping_add(q * panel_step);
+                            let table = table.cast::<u8>().wrapping_add(q * panel_step).cast::<f32>();
+                            let mut x = [[s.zero(); MAX_TILE_VECTORS]; 2];
                             for v in 0..S::TILE_VECTORS {
-                                let from = b.wrapping_add(q * panel_step + v * S::W * E::BITS * E::ROWS / 8);
-                                let table = table.cast::<u8>().wrapping_add(q * panel_step).cast::<f32>();
-                                // SAFETY: `run`'s caller answers for whole panels and `k` elements of each row.
-                                unsafe {
-                                    let x = values::<S, E>(s, from, table.wrapping_add(v * S::W), zeros);
-                                    for r in 0..R {
-                                        let a = rows.at(r, done + i);
-                                        acc[r][q][v] = s.mul_add(s.splat(*a), x[0], acc[r][q][v]);
-                                        if E::ROWS == 2 {
-                                            acc[r][q][v] = s.mul_add(s.splat(*a.wrapping_add(1)), x[1], acc[r][q][v]);
-                                        }
+                                // SAFETY: `run`'s caller answers for whole panels.
+                                let two = unsafe {
+                                    let from = from.wrapping_add(v * S::W * E::BITS * E::ROWS / 8);
+                                    values::<S, E>(s, from, table.wrapping_add(v * S::W), zeros)
+                                };
+                                x[0][v] = two[0];
+                                x[1][v] = two[1];
+                            }
+                            for r in 0..R {
+                                let a = rows.at(r, done + i);
+                                // SAFETY: and for `k` elements of each row.
+                                let av = s.splat(unsafe { *a });
+                                for v in 0..S::TILE_VECTORS {
+                                    acc[r][q][v] = s.mul_add(av, x[0][v], acc[r][q][v]);
+                                }
+                            }
+                            if E::ROWS == 2 {
+                                for r in 0..R {
+                                    let a = rows.at(r, done + i + 1);
+                                    // SAFETY: as above; groups have even numbers of rows.
+                                    let av = s.splat(unsafe { *a });
+                                    for v in 0..S::TILE_VECTORS {
+                                        acc[r][q][v] = s.mul_add(av, x[1][v], acc[r][q][v]);
                                     }
                                 }
                             }
