@@ -61,17 +61,32 @@ def model_files():
     return files
 
 
-def workloads():
-    """(name, model, inputs as name -> array) of every workload."""
+def made(files):
+    """Models that the bench makes the first time they are asked for: name -> how."""
+    import models
+
+    return {
+        "minilm_dynamic": lambda: models.minilm_dynamic(files.get("minilm_l6_v2", HERE / "none")),
+        "minilm_weights": models.minilm_weights_only,
+        "gpt2": models.gpt2,
+    }
+
+
+def workloads(only=""):
+    """(name, model, inputs as name -> array) of every workload whose name contains `only`."""
     import numpy as np
 
     rng = np.random.default_rng(0)
     files = model_files()
+    makers = made(files)
     out = []
 
     def add(label, model, **inputs):
-        if model in files:
-            out.append((label, files[model], inputs))
+        if only not in label:
+            return
+        path = makers[model]() if model in makers else files.get(model)
+        if path is not None and path.exists():
+            out.append((label, path, inputs))
 
     def tokens(b, s, vocab):
         return dict(
@@ -95,6 +110,17 @@ def workloads():
         input=rng.standard_normal((1, 576), dtype=np.float32) * np.float32(0.1),
         state=np.zeros((2, 1, 128), np.float32),
         sr=np.array(16000, np.int64),
+    )
+    for kind in ["dynamic", "weights"]:
+        for b, s in [(1, 16), (1, 128), (8, 128)]:
+            add(f"minilm int8 {kind} {b}x{s}", f"minilm_{kind}", **tokens(b, s, 30522))
+    cached = lambda: rng.standard_normal((1, 12, 128, 64), dtype=np.float32)
+    add(
+        "gpt2 decode at 128",
+        "gpt2",
+        input_ids=rng.integers(0, 50257, (1, 1), dtype=np.int64),
+        position_ids=np.full((1, 1), 128, np.int64),
+        **{f"past.{i}.{c}": cached() for i in range(12) for c in "kv"},
     )
     return out
 
@@ -321,9 +347,7 @@ def main():
     args.engines = args.engines.split(",")
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for label, path, inputs in workloads():
-            if args.only and args.only not in label:
-                continue
+        for label, path, inputs in workloads(args.only):
             r = measure(label, path, inputs, args, Path(folder))
             rows.append(r)
             times = "  ".join(f"{e} {t['median']:9.3f} ms" for e, t in r["ms"].items())

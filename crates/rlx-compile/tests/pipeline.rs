@@ -36,6 +36,7 @@ fn all_but(op: &str) -> Claims {
         filter: None,
         symbolic_shapes: true,
         in_place: true,
+        scaled_operands: true,
     }
 }
 

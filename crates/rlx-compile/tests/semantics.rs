@@ -384,7 +384,8 @@ fn recognised_composites_agree_with_what_they_replace() {
                 start.inputs.push(moderate(&mut rng, dtype, &sizes(v), false).into());
             }
             for p in g.params() {
-                start.params.insert(p.name.to_string(), moderate(&mut rng, DType::F32, &sizes(p.value), true));
+                let dtype = g.tensor_type(p.value).unwrap().dtype;
+                start.params.insert(p.name.to_string(), moderate(&mut rng, dtype, &sizes(p.value), true));
             }
             let before = evaluate(&module, &start, EvalOptions::accurate()).unwrap();
             let mut m = module.clone();

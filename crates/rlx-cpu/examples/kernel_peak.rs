@@ -128,6 +128,8 @@ fn contraction(isa: Isa, peak: f64, budget: Duration, [m, k, n]: [usize; 3]) -> 
         lhs: r.access(x, &[k, 1]),
         rhs: r.access(w, &[1, n]),
         acc: DType::F32,
+        lhs_scaling: Default::default(),
+        rhs_scaling: Default::default(),
         epilogue: epilogue(&mut r, (b, &[0, 1]), Unary::Gelu, (y, &[n, 1])),
     };
     let code = r.code(&kernel.epilogue, 2)?;

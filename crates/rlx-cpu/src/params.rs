@@ -32,9 +32,9 @@ impl WeightSet {
     /// A set for a program. What `before` has packed is kept where the source `stays` the same.
     fn new(program: &Program, before: Option<&WeightSet>, stays: &impl Fn(WeightSource) -> bool) -> WeightSet {
         let own = program.weights.iter().enumerate().map(|(k, source)| {
-            let source = (*source)?;
+            let sources = source.as_ref()?;
             let kept = before.and_then(|b| b.own.get(k).cloned().flatten());
-            Some(kept.filter(|_| stays(source)).unwrap_or_default())
+            Some(kept.filter(|_| sources.iter().all(|&s| stays(s))).unwrap_or_default())
         });
         let nested = program.codes.iter().enumerate().map(|(k, code)| match code {
             KernelCode::Nested(programs) => {

@@ -34,6 +34,9 @@ pub enum WeightSource {
     Param(u32),
 }
 
+/// Where a packed weight is from, with what goes with it.
+pub type WeightSources = smallvec::SmallVec<[WeightSource; 1]>;
+
 /// How large a cache of bindings may grow.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheBounds {
@@ -72,7 +75,7 @@ pub struct Program {
     /// Copies of constants whose memory is not aligned.
     _aligned: Vec<AlignedBuffer>,
     /// For each kernel whose weight operand has a fixed shape and stays the same from run to run, where it is from.
-    pub weights: Vec<Option<WeightSource>>,
+    pub weights: Vec<Option<WeightSources>>,
     /// For each parameter, whether all that reads it takes memory of any alignment: weights that are packed, tables that are gathered from.
     pub any_alignment: Vec<bool>,
     /// Which kernels are alike.
@@ -123,7 +126,7 @@ impl Program {
                 consts.push((i as u32, Ptr(ptr.cast_mut())));
             }
         }
-        let weights: Vec<Option<WeightSource>> =
+        let weights: Vec<Option<WeightSources>> =
             lir.kernels.iter().map(|k| weight_operand(&k.kernel, &lir, sources)).collect();
         Ok(Program {
             any_alignment: lir.params.iter().map(|p| takes_any_alignment(p.buffer, &lir, &weights)).collect(),
@@ -304,7 +307,7 @@ fn view_source(v: &View, lir: &Lir, sources: &[Option<WeightSource>]) -> Option<
 }
 
 /// Whether everything that reads a buffer copies its elements as bytes, or reads it once to pack it.
-fn takes_any_alignment(buffer: BufId, lir: &Lir, weights: &[Option<WeightSource>]) -> bool {
+fn takes_any_alignment(buffer: BufId, lir: &Lir, weights: &[Option<WeightSources>]) -> bool {
     lir.kernels.iter().zip(weights).all(|(k, weight)| {
         let count = k.kernel.reads().iter().filter(|r| r.buffer == buffer).count();
         let fits = match &k.kernel {
@@ -328,9 +331,19 @@ pub fn weight_buffer(k: &Kernel) -> Option<BufId> {
     }
 }
 
-fn weight_operand(k: &Kernel, lir: &Lir, sources: &[Option<WeightSource>]) -> Option<WeightSource> {
-    let buffer = weight_buffer(k)?;
-    let b = lir.buffers.get(buffer.index())?;
-    let fixed = b.shape.iter().all(|&d| lir.dims.dims().get(d.index()).is_some_and(|d| d.is_const()));
-    source(buffer, lir, sources).filter(|_| fixed)
+fn weight_operand(k: &Kernel, lir: &Lir, sources: &[Option<WeightSource>]) -> Option<WeightSources> {
+    let of = |buffer: BufId| {
+        let b = lir.buffers.get(buffer.index())?;
+        let fixed = b.shape.iter().all(|&d| lir.dims.dims().get(d.index()).is_some_and(|d| d.is_const()));
+        source(buffer, lir, sources).filter(|_| fixed)
+    };
+    match k {
+        // With what says what the operand's elements stand for.
+        Kernel::Contract(c) => {
+            let scaling = c.rhs_scaling.accesses().map(|a| a.buffer);
+            [c.rhs.buffer].into_iter().chain(scaling).map(of).collect()
+        }
+        Kernel::Conv(c) => of(c.weight.buffer).map(|s| smallvec::smallvec![s]),
+        _ => None,
+    }
 }

@@ -59,9 +59,9 @@ impl Stored {
         };
         for (place, data) in &self.packed {
             let Some((program, set, k)) = find(&shared.main, weights, place) else { continue };
-            let source = program.weights.get(k).copied().flatten();
-            if let (Some(source), Some(Some(weight))) = (source, set.own.get(k))
-                && stays(source)
+            let sources = program.weights.get(k).and_then(Option::as_ref);
+            if let (Some(sources), Some(Some(weight))) = (sources, set.own.get(k))
+                && sources.iter().all(|&s| stays(s))
             {
                 weight.set(Kept::Stored(data.clone()));
             }

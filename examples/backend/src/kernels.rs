@@ -32,6 +32,7 @@ impl Backend for KernelBackend {
             filter: None,
             symbolic_shapes: true,
             in_place: true,
+            scaled_operands: false,
         }
     }
 

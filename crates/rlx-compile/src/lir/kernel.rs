@@ -75,6 +75,27 @@ pub struct Epilogue {
     pub writes: Vec<Access>,
 }
 
+/// How the numbers of an operand follow from its memory: `(x − zero) · scale`, taken in the accumulator's dtype. A product that has
+/// operands of 8 bits or fewer is so given them as they are, and neither numbers nor memory grow before it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Scaling {
+    /// Walk like the operand's over what is subtracted: integers of the operand's dtype; nothing where there is none.
+    pub zero: Option<Access>,
+    /// Walk like the operand's over the factor, in f32; only where the accumulator is a float.
+    pub scale: Option<Access>,
+}
+
+impl Scaling {
+    /// The walks.
+    pub fn accesses(&self) -> impl Iterator<Item = &Access> {
+        self.zero.iter().chain(&self.scale)
+    }
+
+    fn accesses_mut(&mut self) -> impl Iterator<Item = &mut Access> {
+        self.zero.iter_mut().chain(&mut self.scale)
+    }
+}
+
 /// Batched matrix product: `acc[b, m, n] = Σ_k lhs[b, m, k] · rhs[b, n, k]`, each group of any number of axes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ContractKernel {
@@ -90,6 +111,10 @@ pub struct ContractKernel {
     pub lhs: Access,
     /// Walk over batch, n, k axes.
     pub rhs: Access,
+    /// What the left operand's memory stands for.
+    pub lhs_scaling: Scaling,
+    /// What the right operand's memory stands for.
+    pub rhs_scaling: Scaling,
     /// Dtype of the accumulator (f32 for floats of up to 32 bits).
     pub acc: DType,
     /// Over batch, m, n axes.
@@ -360,6 +385,7 @@ impl Kernel {
             Kernel::Row(k) => out.extend(&k.reads),
             Kernel::Contract(k) => {
                 out.extend([&k.lhs, &k.rhs]);
+                out.extend(k.lhs_scaling.accesses().chain(k.rhs_scaling.accesses()));
                 out.extend(&k.epilogue.reads);
             }
             Kernel::Conv(k) => {
@@ -421,7 +447,9 @@ impl Kernel {
             Kernel::Row(k) => k.reads.iter_mut().chain(&mut k.writes).collect(),
             Kernel::Contract(k) => {
                 let e = &mut k.epilogue;
-                [&mut k.lhs, &mut k.rhs].into_iter().chain(&mut e.reads).chain(&mut e.writes).collect()
+                let scaling = k.lhs_scaling.accesses_mut().chain(k.rhs_scaling.accesses_mut());
+                let operands = [&mut k.lhs, &mut k.rhs].into_iter().chain(scaling);
+                operands.chain(&mut e.reads).chain(&mut e.writes).collect()
             }
             Kernel::Conv(k) => {
                 let e = &mut k.epilogue;

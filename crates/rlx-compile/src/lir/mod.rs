@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 pub use dims::{DimId, DimTable};
 pub use kernel::{
     AttentionKernel, AttentionMask, BranchKernel, CallKernel, ContractKernel, ConvKernel, Epilogue, Kernel,
-    LibraryKernel, LoopKernel, MapKernel, RowKernel, ScanKernel, SubProgram, WindowKernel,
+    LibraryKernel, LoopKernel, MapKernel, RowKernel, Scaling, ScanKernel, SubProgram, WindowKernel,
 };
 pub use scalar::{Inst, Literal, ScalarOp, ScalarProgram, Scope};
 

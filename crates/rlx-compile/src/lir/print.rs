@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Access, DimId, Kernel, Lir, LirModule, ScalarOp, ScalarProgram, Storage, View};
+use super::{Access, DimId, Kernel, Lir, LirModule, ScalarOp, ScalarProgram, Scaling, Storage, View};
 
 impl fmt::Display for LirModule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -62,6 +62,13 @@ impl Lir {
         format!("b{}{at}{}", a.buffer.0, self.sizes(&a.strides))
     }
 
+    fn scaling(&self, s: &Scaling) -> String {
+        let part = |sign: &str, a: &Option<Access>| {
+            a.as_ref().map_or(String::new(), |a| format!(" {sign} {}", self.access(a)))
+        };
+        format!("{}{}", part("-", &s.zero), part("*", &s.scale))
+    }
+
     fn accesses(&self, list: &[Access]) -> String {
         list.iter().map(|a| self.access(a)).collect::<Vec<_>>().join(", ")
     }
@@ -113,13 +120,15 @@ impl Lir {
                 self.accesses(&m.writes)
             ),
             Kernel::Contract(c) => format!(
-                "{name} batch{} m{} n{} k{} ({}, {}) epilogue ({}) {} -> {}",
+                "{name} batch{} m{} n{} k{} ({}{}, {}{}) epilogue ({}) {} -> {}",
                 self.sizes(&c.batch),
                 self.sizes(&c.m),
                 self.sizes(&c.n),
                 self.sizes(&c.k),
                 self.access(&c.lhs),
+                self.scaling(&c.lhs_scaling),
                 self.access(&c.rhs),
+                self.scaling(&c.rhs_scaling),
                 self.accesses(&c.epilogue.reads),
                 self.program(&c.epilogue.program),
                 self.accesses(&c.epilogue.writes)

@@ -271,6 +271,9 @@ fn walked<'a>(k: &'a Kernel, size: &impl Fn(DimId) -> Option<i64>) -> Option<Vec
         Kernel::Contract(c) => {
             add(&c.lhs, of(&[&c.batch, &c.m, &c.k])?, false);
             add(&c.rhs, of(&[&c.batch, &c.n, &c.k])?, false);
+            let (left, right) = (of(&[&c.batch, &c.m, &c.k])?, of(&[&c.batch, &c.n, &c.k])?);
+            c.lhs_scaling.accesses().for_each(|a| add(a, left.clone(), false));
+            c.rhs_scaling.accesses().for_each(|a| add(a, right.clone(), false));
             let space = of(&[&c.batch, &c.m, &c.n])?;
             c.epilogue.reads.iter().for_each(|a| add(a, space.clone(), false));
             c.epilogue.writes.iter().for_each(|a| add(a, space.clone(), true));

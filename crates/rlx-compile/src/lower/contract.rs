@@ -5,9 +5,11 @@ use rlx_ir::{DType, Dim, Node, NodeId};
 
 use crate::error::CompileError;
 use crate::lir::Scope;
+use crate::remark::RemarkKind;
 
 use super::groups::{Arg, GroupId, GroupKind, ItemId, ItemOp};
 use super::planner::Planner;
+use super::scaled::Scaled;
 use super::views::Val;
 
 /// The dtype that products are summed in.
@@ -18,7 +20,24 @@ pub(super) fn accumulator(result: DType) -> DType {
 impl Planner<'_> {
     pub(super) fn dot_general(&mut self, id: NodeId, node: &Node, args: &[Val]) -> Result<(), CompileError> {
         let [a, b] = args else { return Err(CompileError::Lir(format!("`{}` takes two operands", node.op))) };
-        let (group, acc) = self.accumulate(node, GroupKind::Contract(id), &[a.clone(), b.clone()])?;
+        let mut operands = vec![a.clone(), b.clone()];
+        let sum = accumulator(self.ty(self.result(node)?)?.dtype);
+        if self.takes_scaled && self.options.fusion.allows("scaled") {
+            let (left, right) = (self.scaled(a, sum, false), self.scaled(b, sum, true));
+            // Integers: both sides must be small for a product of small ones.
+            let small = |s: &Option<Scaled>, v: &Val, p: &Self| {
+                s.is_some() || matches!(p.root(v.root).dtype, DType::I8 | DType::U8)
+            };
+            let both = sum.is_float() || small(&left, a, self) && small(&right, b, self);
+            if both && (left.is_some() || right.is_some()) {
+                let pair = [left.unwrap_or_else(|| Scaled::plain(a)), right.unwrap_or_else(|| Scaled::plain(b))];
+                operands = pair.iter().flat_map(|s| s.vals().cloned()).collect();
+                let what = "its integer operands are read as they are".to_string();
+                self.remark(RemarkKind::Applied, &node.loc, format!("`{}`: {what}", node.op.name()));
+                self.scaled.insert(id, pair);
+            }
+        }
+        let (group, acc) = self.accumulate(node, GroupKind::Contract(id), &operands)?;
         self.finish_acc(group, acc, node)
     }
 

@@ -335,7 +335,7 @@ impl<'a> Emitter<'a> {
 }
 
 /// A scalar tensor of a literal.
-fn literal_tensor(dtype: DType, l: Literal) -> Result<Tensor, CompileError> {
+pub(super) fn literal_tensor(dtype: DType, l: Literal) -> Result<Tensor, CompileError> {
     use rlx_ir::element::Elements;
     let e = match l {
         Literal::Float(x) => Elements::Float(vec![x.get()]),

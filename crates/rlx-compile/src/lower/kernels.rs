@@ -8,12 +8,14 @@ use rlx_ir::{Dim, Node, NodeId};
 
 use crate::error::CompileError;
 use crate::lir::{
-    AttentionKernel, AttentionMask, ContractKernel, ConvKernel, Kernel, LibraryKernel, View, WindowKernel,
+    Access, AttentionKernel, AttentionMask, ContractKernel, ConvKernel, Kernel, LibraryKernel, Scaling, View,
+    WindowKernel,
 };
 
 use super::contract::accumulator;
 use super::emit::Emitter;
 use super::groups::Group;
+use super::scaled::{Scaled, Unmerged};
 use super::views::{Val, Walk};
 
 fn pick(dims: &[Dim], axes: &[usize]) -> Vec<Dim> {
@@ -32,6 +34,12 @@ impl Emitter<'_> {
         };
         let args = self.p.operands(node)?;
         let [a, b] = args.as_slice() else { return Err(short(node)) };
+        let [a, b] = match self.p.scaled.get(&id) {
+            Some(both) => both.clone(),
+            None => [Scaled::plain(a), Scaled::plain(b)],
+        };
+        let ([ah, az], [bh, bz]) = ([a.scale, a.zero], [b.scale, b.zero]);
+        let (a, b) = (&a.raw, &b.raw);
         let DotGeneral { lhs_batch, rhs_batch, lhs_contract, rhs_contract, .. } = op;
         let (lhs_free, rhs_free) = (op.lhs_free(a.dims.len()), op.rhs_free(b.dims.len()));
         // What each axis of the output space, and so of the operands, is split into.
@@ -39,14 +47,56 @@ impl Emitter<'_> {
             self.split_of(group).unwrap_or_else(|| group.space.iter().map(|d| vec![d.clone()]).collect::<Vec<_>>());
         let (batch, rest) = runs.split_at_checked(lhs_batch.len()).ok_or_else(|| short(node))?;
         let (m, n) = rest.split_at_checked(lhs_free.len()).ok_or_else(|| short(node))?;
-        let k: Vec<Vec<Dim>> = pick(&a.dims, lhs_contract).into_iter().map(|d| vec![d]).collect();
-        let (lb, lw) = self.read(a)?;
-        let (rb, rw) = self.read(b)?;
-        let lw = lw.picked(&[&lhs_batch[..], &lhs_free, lhs_contract].concat()).split(&[batch, m, &k].concat());
-        let rw = rw.picked(&[&rhs_batch[..], &rhs_free, rhs_contract].concat()).split(&[batch, n, &k].concat());
-        let all = |w: &Walk| (0..w.dims.len()).collect::<Vec<_>>();
-        let lhs = self.access(lb, &lw, &all(&lw));
-        let rhs = self.access(rb, &rw, &all(&rw));
+        let mut k: Vec<Vec<Dim>> = pick(&a.dims, lhs_contract).into_iter().map(|d| vec![d]).collect();
+        // Scales of blocks of a contracted axis split that axis.
+        let unmerged = [&bz, &bh].map(|v| v.as_ref().and_then(|v| Unmerged::of(v, &self.p.root(v.root).dims)));
+        for u in unmerged.iter().flatten() {
+            for (run, &axis) in k.iter_mut().zip(rhs_contract) {
+                match u.axes.get(axis).map(Vec::as_slice) {
+                    Some(&[outer, inner]) if run.len() == 1 => {
+                        *run = pick(&u.val.dims, &[outer, inner]);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let left = ([&lhs_batch[..], &lhs_free, lhs_contract].concat(), [batch, m, &k].concat());
+        let right = ([&rhs_batch[..], &rhs_free, rhs_contract].concat(), [batch, n, &k].concat());
+        let mut walk = |v: &Val, (axes, runs): &(Vec<usize>, Vec<Vec<Dim>>)| -> Result<Access, CompileError> {
+            // An axis that lies as two is there in the runs' own sizes, or the value is copied.
+            let apart = Unmerged::of(v, &self.p.root(v.root).dims).filter(|u| {
+                let fits = |(&a, run): (&usize, &Vec<Dim>)| {
+                    u.axes.get(a).is_some_and(|own| own.len() == 1 || pick(&u.val.dims, own) == *run)
+                };
+                axes.iter().zip(runs).all(fits)
+            });
+            let walk = match apart {
+                Some(u) => {
+                    let (buffer, walk) = self.read(&u.val)?;
+                    let parts = axes.iter().zip(runs).filter_map(|(&a, run)| u.axes.get(a).zip(Some(run)));
+                    let (mut own, mut own_runs) = (Vec::new(), Vec::new());
+                    for (of, run) in parts {
+                        own.extend(of.iter().copied());
+                        match of.len() {
+                            1 => own_runs.push(run.clone()),
+                            _ => own_runs.extend(run.iter().map(|d| vec![d.clone()])),
+                        }
+                    }
+                    (buffer, walk.picked(&own).split(&own_runs))
+                }
+                None => {
+                    let (buffer, walk) = self.read(v)?;
+                    (buffer, walk.picked(axes).split(runs))
+                }
+            };
+            let (buffer, walk) = walk;
+            let all: Vec<usize> = (0..walk.dims.len()).collect();
+            Ok(self.access(buffer, &walk, &all))
+        };
+        let (lhs, rhs) = (walk(a, &left)?, walk(b, &right)?);
+        let mut maybe = |v: Option<Val>, side| v.map(|v| walk(&v, side)).transpose();
+        let lhs_scaling = Scaling { zero: maybe(az, &left)?, scale: maybe(ah, &left)? };
+        let rhs_scaling = Scaling { zero: maybe(bz, &right)?, scale: maybe(bh, &right)? };
         let epilogue = self.epilogue(group)?;
         let result = self.p.ty(self.p.result(node)?)?;
         let kernel = ContractKernel {
@@ -56,6 +106,8 @@ impl Emitter<'_> {
             k: self.dims(&k.concat()),
             lhs,
             rhs,
+            lhs_scaling,
+            rhs_scaling,
             acc: accumulator(result.dtype),
             epilogue,
         };

@@ -18,6 +18,7 @@ mod planner;
 mod program;
 mod roots;
 mod row;
+mod scaled;
 mod shape;
 mod states;
 mod structure;
@@ -56,7 +57,7 @@ fn lower_graph(
     remarks: &mut Vec<Remark>,
     depth: usize,
 ) -> Result<Lir, CompileError> {
-    let mut plan = planner::Planner::plan(graph, known, options, remarks)?;
+    let mut plan = planner::Planner::plan(graph, known, claims, options, remarks)?;
     layout::choose(&mut plan);
     emit::Emitter::new(plan, module, claims, options, depth).run()
 }

@@ -12,9 +12,11 @@ use crate::error::CompileError;
 use crate::lir::{Literal, Storage};
 use crate::options::CompileOptions;
 use crate::remark::{Remark, RemarkKind};
+use crate::target::Claims;
 
 use super::groups::{Group, GroupId, GroupKind, Item, ItemOp};
 use super::roots::{Root, RootId, Source, splat};
+use super::scaled::Scaled;
 use super::views::Val;
 
 /// A plan being made.
@@ -33,6 +35,10 @@ pub(super) struct Planner<'a> {
     pub defined: Vec<(Symbol, u32)>,
     /// Symbols known when the program starts.
     pub known: HashSet<Symbol>,
+    /// Whether contractions take operands that stand for others.
+    pub takes_scaled: bool,
+    /// The operands of contractions, where they are such.
+    pub scaled: HashMap<NodeId, [Scaled; 2]>,
 }
 
 /// Symbols that a node defines.
@@ -61,6 +67,7 @@ impl<'a> Planner<'a> {
     pub fn plan(
         graph: &'a Graph,
         known: &HashSet<Symbol>,
+        claims: &Claims,
         options: &'a CompileOptions,
         remarks: &'a mut Vec<Remark>,
     ) -> Result<Self, CompileError> {
@@ -78,6 +85,8 @@ impl<'a> Planner<'a> {
             now: 0,
             defined: Vec::new(),
             known,
+            takes_scaled: claims.scaled_operands,
+            scaled: HashMap::new(),
         };
         p.check_types()?;
         p.boundary();
@@ -96,6 +105,7 @@ impl<'a> Planner<'a> {
             let v = p.operand_of(v, false, false, &Loc::none());
             p.use_val(&v?);
         }
+        p.drop_unread();
         Ok(p)
     }
 

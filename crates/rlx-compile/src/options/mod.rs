@@ -37,7 +37,7 @@ pub enum Fusion {
 
 impl Fusion {
     /// Names of all fusions.
-    pub const NAMES: &'static [&'static str] = &["elementwise", "row", "epilogue", "concat", "views"];
+    pub const NAMES: &'static [&'static str] = &["elementwise", "row", "epilogue", "concat", "views", "scaled"];
 
     /// True if the fusion of this name is to be made.
     pub fn allows(&self, name: &str) -> bool {

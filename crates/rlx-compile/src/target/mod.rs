@@ -49,6 +49,9 @@ pub struct Claims {
     pub symbolic_shapes: bool,
     /// True if a map may write where it reads.
     pub in_place: bool,
+    /// True if contractions take operands that stand for others ([`Scaling`](crate::lir::Scaling)). If false, they are made what they stand
+    /// for before.
+    pub scaled_operands: bool,
 }
 
 impl Claims {

@@ -23,6 +23,7 @@ pub fn claims() -> Claims {
         filter: None,
         symbolic_shapes: true,
         in_place: true,
+        scaled_operands: true,
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use rlx_compile::lir::{
     Access, AttentionKernel, BufId, ContractKernel, ConvKernel, DimId, Epilogue, Kernel, Lir, Literal, MapKernel,
-    RowKernel, ScalarOp, ScalarProgram, Scope, Storage, View, WindowKernel,
+    RowKernel, ScalarOp, ScalarProgram, Scaling, Scope, Storage, View, WindowKernel,
 };
 use rlx_ir::dim::Equation;
 use rlx_ir::element::{Elements, round_float, wrap_int};
@@ -304,8 +304,8 @@ impl Interp<'_> {
                 for n in points(&n) {
                     let mut acc = zero;
                     for k in points(&k) {
-                        let x = self.read(&c.lhs, &[&b[..], &m, &k].concat())?;
-                        let y = self.read(&c.rhs, &[&b[..], &n, &k].concat())?;
+                        let x = self.scaled(&c.lhs, &c.lhs_scaling, c.acc, &[&b[..], &m, &k].concat())?;
+                        let y = self.scaled(&c.rhs, &c.rhs_scaling, c.acc, &[&b[..], &n, &k].concat())?;
                         acc = add(acc, mul(x, y));
                     }
                     self.finish(&c.epilogue, &[&b[..], &m, &n].concat(), acc, c.acc)?;
@@ -313,6 +313,23 @@ impl Interp<'_> {
             }
         }
         Ok(())
+    }
+
+    /// What an operand's element stands for.
+    fn scaled(&mut self, a: &Access, s: &Scaling, acc: DType, index: &[i64]) -> Result<Scalar, Fail> {
+        let as_acc = |x: Scalar| match x {
+            Scalar::I(x) if acc.is_float() => Scalar::F(x as f64),
+            x => x,
+        };
+        let mut x = as_acc(self.read(a, index)?);
+        if let Some(z) = &s.zero {
+            let z = as_acc(self.read(z, index)?);
+            x = add(x, mul(z, if acc.is_float() { Scalar::F(-1.0) } else { Scalar::I(-1) }));
+        }
+        match &s.scale {
+            Some(by) => Ok(mul(x, self.read(by, index)?)),
+            None => Ok(x),
+        }
     }
 
     fn conv(&mut self, c: &ConvKernel) -> Result<(), Fail> {

@@ -7,3 +7,4 @@ mod fusion;
 mod harness;
 mod interp;
 mod random;
+mod scaled;

@@ -1,10 +1,11 @@
-//! Contractions of floats of up to 32 bits, as products of `crate::gemm`.
+//! Contractions of floats of up to 32 bits, as products of `crate::gemm`; and the plan of those of 8-bit integers.
 //!
 //! When sizes are known, the groups of axes are merged to one axis each where all walks allow it; what cannot be merged
 //! becomes a loop around products. The result is written by the product itself where the epilogue is on the menu
 //! ([`Menu`]) and its walks are matrices; else finished blocks go through the tile machine.
 
 use super::ContractPlan;
+use super::kept::{Kept, Numbers, Scales};
 use super::operand::{Axes, Operand, Panels, Rights, has_panels, panels};
 use crate::buffers::{BindCx, BindError, BoundAccess, Ptr, RunCx, Sizes, Strides};
 use crate::epilogue::Finish;
@@ -12,10 +13,10 @@ use crate::epilogue::direct::{self, Direct, Matrix};
 use crate::epilogue::halves::{self, Halves};
 use crate::epilogue::menu::Menu;
 use crate::epilogue::tile::OnBlocks;
-use crate::gemm::{self, BOperand, GemmArgs, Planned, Strided, gemm_tasks, is_one_task};
+use crate::gemm::{self, BOperand, GemmArgs, Planned, Strided, TaskGrid, gemm_tasks, is_one_task};
 use crate::space::position;
 use crate::tile::code::Code;
-use crate::tile::{Work, scratch};
+use crate::tile::{Work, io, scratch};
 use rlx_compile::lir::{ContractKernel, Storage};
 use rlx_ir::DType;
 use smallvec::{SmallVec, smallvec};
@@ -24,21 +25,34 @@ use smallvec::{SmallVec, smallvec};
 #[derive(Debug)]
 pub struct Product {
     /// Sizes of the loops around products.
-    outer: Sizes,
-    m: usize,
-    n: usize,
-    k: usize,
-    left: Operand,
+    pub outer: Sizes,
+    /// Rows.
+    pub m: usize,
+    /// Columns.
+    pub n: usize,
+    /// Contracted elements.
+    pub k: usize,
+    /// The left operand.
+    pub left: Operand,
     rights: Rights,
     /// The product of packed panels as a whole, where it is one task and reads and writes matrices where they lie.
     whole: Option<Planned>,
+    /// What their elements stand for.
+    pub left_scales: Scales,
+    /// The same of the right one.
+    pub right_scales: Scales,
+    /// The narrow form in which a weight is kept.
+    kept: Option<Kept>,
     /// Steps on the loops: slabs of the operands, rows and columns of the output.
-    left_slab: Strides,
-    right_slab: Strides,
-    row: Strides,
-    col: Strides,
+    pub left_slab: Strides,
+    /// The same of the right one.
+    pub right_slab: Strides,
+    /// Output rows.
+    pub row: Strides,
+    /// Output columns.
+    pub col: Strides,
     /// Output rows from one row of the product to the next.
-    row_step: usize,
+    pub row_step: usize,
 }
 
 /// An axis of the output.
@@ -59,7 +73,9 @@ const LHS: usize = 0;
 const RHS: usize = 1;
 const ROW: usize = 2;
 const COL: usize = 3;
-const WALKS: usize = 4;
+/// Zero point and scale of the left operand, then of the right one.
+const SCALING: usize = 4;
+const WALKS: usize = 8;
 
 /// Merges adjacent axes where the steps that matter allow it.
 fn merge(axes: &[Axis], matters: &[bool]) -> AxisList {
@@ -96,12 +112,31 @@ pub fn plan(
     cx: &BindCx<'_>,
 ) -> Result<Option<(Product, Option<Finish>)>, BindError> {
     let narrow = |d: DType| Work::of(d) == Some(Work::F32);
-    if p.acc != DType::F32 || !narrow(p.lhs.dtype) || !narrow(p.rhs.dtype) {
+    let byte = |d: DType| matches!(d, DType::I8 | DType::U8);
+    let small = |d: DType| byte(d) || matches!(d, DType::I4 | DType::U4);
+    let [left_scaling, right_scaling] = &p.scaling;
+    let left_plain_zero = |a: &Option<BoundAccess>| {
+        a.as_ref().is_none_or(|a| a.strides.get(p.batch.len() + p.m.len()..).is_none_or(|k| k.iter().all(|&s| s == 0)))
+    };
+    let integers = p.acc == DType::I32 && byte(p.lhs.dtype) && byte(p.rhs.dtype);
+    let fits = match integers {
+        // Zero points of the left side by row alone.
+        true => left_plain_zero(&left_scaling[0]) && left_scaling[1].is_none() && right_scaling[1].is_none(),
+        false => {
+            let right = narrow(p.rhs.dtype) && right_scaling.iter().all(Option::is_none) || small(p.rhs.dtype);
+            p.acc == DType::F32 && narrow(p.lhs.dtype) && right && left_scaling.iter().all(Option::is_none)
+        }
+    };
+    if !fits {
         return Ok(None);
     }
     let (nb, nm, nn) = (p.batch.len(), p.m.len(), p.n.len());
-    let half = halves::menu(&k.epilogue);
-    let menu = half.or_else(|| Menu::of(&k.epilogue));
+    let half = if integers { None } else { halves::menu(&k.epilogue) };
+    let menu = match half {
+        Some(_) => half,
+        None if integers => Menu::of_integers(&k.epilogue),
+        None => Menu::of(&k.epilogue),
+    };
     let space: Sizes = p.batch.iter().chain(&p.m).chain(&p.n).copied().collect();
     let mut walks: SmallVec<[BoundAccess; 3]> = SmallVec::new();
     if let Some(menu) = &menu {
@@ -125,7 +160,12 @@ pub fn plan(
         } else {
             (0, step(&p.rhs, i - nm), 0, after(i, nb + nm + nn))
         };
-        let steps = [l, r, row, col].into_iter().chain(walks.iter().map(|w| step(w, i))).collect();
+        // Where the axis is among those of an operand's walk, if it is.
+        let own =
+            [(i < nb + nm).then_some(i), if i < nb { Some(i) } else { i.checked_sub(nm).filter(|_| i >= nb + nm) }];
+        let scaling = (p.scaling.iter().zip(own))
+            .flat_map(|(s, i)| s.iter().map(move |a| a.as_ref().zip(i).map_or(0, |(a, i)| step(a, i))));
+        let steps = [l, r, row, col].into_iter().chain(scaling).chain(walks.iter().map(|w| step(w, i))).collect();
         Axis { size: space[i], steps }
     };
     let axes: AxisList = (0..space.len()).map(axis).collect();
@@ -139,10 +179,12 @@ pub fn plan(
     let left_k = Axes::new(k_sizes, p.lhs.strides.get(nb + nm..).unwrap_or(&[]));
     let right_k = Axes::new(k_sizes, p.rhs.strides.get(nb + nn..).unwrap_or(&[]));
     // Operands that are not read where they lie need no merging: gathering goes along any axes.
-    let left_plain = p.lhs.dtype == DType::F32 && left_k.single().is_some();
+    let whole = if integers { byte(p.lhs.dtype) } else { p.lhs.dtype == DType::F32 };
+    let left_plain = whole && left_k.single().is_some();
     let right_plain = p.rhs.dtype == DType::F32 && right_k.single().is_some();
     let matters = |left: bool, right: bool, walks_too: bool| -> SmallVec<[bool; 8]> {
         let mut m = smallvec![left, right, true, true];
+        m.extend(p.scaling.iter().flatten().map(Option::is_some));
         m.extend(walks.iter().map(|_| walks_too));
         m
     };
@@ -157,17 +199,30 @@ pub fn plan(
         batch.extend(n);
         (batch, inner_m, inner_n)
     };
+    let matrix = |w: usize, outer: &AxisList, inner_m: &Axis, inner_n: &Axis| Matrix {
+        buffer: walks[w].buffer,
+        offset: walks[w].offset,
+        outer: outer.iter().map(|a| a.steps[WALKS + w]).collect(),
+        row: inner_m.steps[WALKS + w],
+        col: inner_n.steps[WALKS + w],
+    };
     let by_blocks = choose(false);
     let mut chosen = None;
     if possible {
         let direct = choose(true);
         // Much smaller products are not worth it.
         if direct.1.size * 4 >= by_blocks.1.size.min(96) && direct.2.size * 4 >= by_blocks.2.size.min(96) {
-            chosen = Some(direct);
+            let (outer, inner_m, inner_n) = &direct;
+            let matrices = (0..walks.len()).map(|w| matrix(w, outer, inner_m, inner_n));
+            let made = menu.and_then(|menu| Direct::new(menu, matrices, in_place == Some(true)));
+            let made = if integers { made.and_then(|d| d.for_integers(inner_n.size)) } else { made };
+            chosen = made.map(|d| (direct, d));
         }
     }
-    let is_direct = chosen.is_some();
-    let (outer, inner_m, inner_n) = chosen.unwrap_or(by_blocks);
+    let ((outer, inner_m, inner_n), direct) = match chosen {
+        Some((axes, direct)) => (axes, Some(direct)),
+        None => (by_blocks, None),
+    };
 
     // Where an operand is gathered, its inner axes are all those that make up the inner rows or columns.
     let sizes: Sizes = outer.iter().map(|a| a.size).collect();
@@ -216,16 +271,31 @@ pub fn plan(
         rows: right_k,
         cols: inner(cols, &inner_n, COL, RHS),
     };
-    let matrix = |w: usize| Matrix {
-        buffer: walks[w].buffer,
-        offset: walks[w].offset,
-        outer: steps(WALKS + w),
-        row: inner_m.steps[WALKS + w],
-        col: inner_n.steps[WALKS + w],
+    // What goes with an operand is walked as it is; along a loop on which the operand stands still so must that.
+    let mut stray = false;
+    let mut numbers = |side: usize, own: usize, axes: &[Axis], number: usize, k_axes: usize| {
+        let mut of = |which: usize| {
+            let a = p.scaling[side][which].as_ref()?;
+            let at = SCALING + 2 * side + which;
+            stray |= outer.iter().any(|x| x.steps[own] == 0 && x.steps[at] != 0);
+            let moves: SmallVec<[&Axis; 6]> = outer.iter().filter(|x| x.steps[own] != 0).collect();
+            let slabs = Axes {
+                sizes: moves.iter().map(|x| x.size).collect(),
+                strides: moves.iter().map(|x| x.steps[at]).collect(),
+            };
+            let along_k = Axes::new(k_sizes, a.strides.get(k_axes..).unwrap_or(&[]));
+            let along = inner(axes, if side == 0 { &inner_m } else { &inner_n }, number, at);
+            let (rows, cols) = if side == 0 { (along, along_k) } else { (along_k, along) };
+            Some(Numbers { buffer: a.buffer, dtype: a.dtype, offset: a.offset, slabs, rows, cols })
+        };
+        Scales { zero: of(0), scale: of(1) }
     };
-    let direct = menu
-        .filter(|_| is_direct)
-        .and_then(|menu| Direct::new(menu, (0..walks.len()).map(matrix), in_place == Some(true)));
+    let left_scales = numbers(0, LHS, rows, ROW, nb + nm);
+    let right_scales = numbers(1, RHS, cols, COL, nb + nn);
+    if stray {
+        return Ok(None);
+    }
+    let kept = if integers { None } else { Kept::plan(cx.isa, &right, &right_scales).filter(|_| weight) };
     let mut product = Product {
         m: inner_m.size,
         n: inner_n.size,
@@ -233,6 +303,9 @@ pub fn plan(
         left,
         rights: Rights::new(cx.isa, smallvec![right]),
         whole: None,
+        left_scales,
+        right_scales,
+        kept,
         left_slab,
         right_slab,
         row: steps(ROW),
@@ -242,12 +315,13 @@ pub fn plan(
     };
     let direct = match direct {
         Some(d) if half.is_some() => {
-            let halves = walks.first().map(|w| Halves::new(d, matrix(0), w));
+            let halves = walks.first().map(|w| Halves::new(d, matrix(0, &outer, &inner_m, &inner_n), w));
             return Ok(Some((product, halves.map(|h| Finish::Halves(Box::new(h))))));
         }
         d => d,
     };
-    let one = product.outer.iter().all(|&n| n == 1) && is_one_task(product.m, product.n, product.k);
+    let panels = product.kept.is_none() && !integers && product.right().dtype.is_float();
+    let one = panels && product.outer.iter().all(|&n| n == 1) && is_one_task(product.m, product.n, product.k);
     if let (true, Some(direct), Some(a)) = (one, &direct, product.left.strided(std::ptr::null(), 0)) {
         let mut args = product.args(a, BOperand::Packed(std::ptr::null()));
         args.c = std::ptr::dangling_mut();
@@ -259,7 +333,7 @@ pub fn plan(
 
 impl Product {
     /// The right operand.
-    fn right(&self) -> &Operand {
+    pub fn right(&self) -> &Operand {
         &self.rights.operands()[0]
     }
 
@@ -286,6 +360,8 @@ const GATHERED: usize = 96;
 /// Where the right operand is found.
 enum Right {
     Panels(Panels),
+    /// Kept in a narrow form.
+    Narrow(Ptr),
     /// Where it lies.
     Plain,
     /// Gathered, dense: all slabs.
@@ -294,7 +370,10 @@ enum Right {
 
 /// True if a run reads the right operand where it lies, and not only its kept panels.
 pub fn reads_right(p: &Product, run: &RunCx<'_>) -> bool {
-    !has_panels(run, &p.rights)
+    match &p.kept {
+        Some(kept) => !kept.is_made(p.right(), &p.right_scales, run),
+        None => !has_panels(run, &p.rights),
+    }
 }
 
 /// Makes the panels that runs keep.
@@ -302,15 +381,29 @@ pub fn reads_right(p: &Product, run: &RunCx<'_>) -> bool {
 /// `run` has the right operand's memory.
 pub unsafe fn pack(p: &Product, run: &RunCx<'_>) {
     // SAFETY: the caller's promise.
-    unsafe { panels(run, &p.rights) };
+    unsafe {
+        match &p.kept {
+            Some(kept) => drop(kept.panels(p.right(), &p.right_scales, run)),
+            None if p.right().dtype.is_float() => drop(panels(run, &p.rights)),
+            None => {}
+        }
+    }
 }
 
 /// Runs a contraction.
 /// # Safety
 /// As [`crate::map::run`].
 pub unsafe fn run(p: &Product, finish: &Finish, code: &Code, run: &RunCx<'_>) {
-    // SAFETY: the caller's promise.
-    if let Some(packed) = unsafe { panels(run, &p.rights) } {
+    if let Some(kept) = &p.kept {
+        // SAFETY: the caller's promise.
+        if let Some(panels) = unsafe { kept.panels(p.right(), &p.right_scales, run) } {
+            // SAFETY: as above.
+            return unsafe { products(p, finish, code, run, &Right::Narrow(panels)) };
+        }
+    } else if p.right().dtype.is_float()
+        // SAFETY: the caller's promise.
+        && let Some(packed) = unsafe { panels(run, &p.rights) }
+    {
         // SAFETY: as above.
         return unsafe {
             match (&p.whole, finish.direct()) {
@@ -332,7 +425,16 @@ pub unsafe fn run(p: &Product, finish: &Finish, code: &Code, run: &RunCx<'_>) {
             let (s, row) = (i / p.k, i % p.k);
             let dst = dense.get().cast::<f32>().wrapping_add(s * slab + row * p.n);
             // SAFETY: the caller's promise; each row has a place of its own.
-            unsafe { right.gather(base.get(), s, row..row + 1, dst) };
+            unsafe {
+                if right.dtype.is_float() {
+                    return right.gather(run.isa, base.get(), s, row..row + 1, dst);
+                }
+                let start = right.rows.at(row, right.slabs.at(s, right.offset));
+                for c in 0..p.n {
+                    let x = io::read_f64(right.dtype, base.get(), right.cols.at(c, start)) as f32;
+                    dst.add(c).write(p.right_scales.apply(run, x, s, row, c));
+                }
+            }
         });
         // SAFETY: the caller's promise.
         unsafe { products(p, finish, code, run, &Right::Dense(dense)) };
@@ -369,7 +471,10 @@ unsafe fn products(p: &Product, finish: &Finish, code: &Code, run: &RunCx<'_>, r
     // Many products share the threads; few are divided.
     let threads = run.region.threads().div_ceil(outer.max(1));
     let grid = gemm_tasks(run.isa, p.m, p.n, p.k, threads);
-    let tasks = if gathered { p.m.div_ceil(GATHERED) } else { grid.len() };
+    // Rows that are gathered are so by each task; where there are few, columns are divided.
+    let parts = p.m.div_ceil(GATHERED);
+    let columns = TaskGrid::columns(run.isa, p.m.min(GATHERED), p.n, p.k, threads.div_ceil(parts.max(1)));
+    let tasks = if gathered { parts * columns.len() } else { grid.len() };
     run.region.parallel_for(outer * tasks, &|index| {
         let (o, task) = (index / tasks, index % tasks);
         let at = |strides: &Strides| usize::try_from(position(o, &p.outer, 0, strides)).unwrap_or(0);
@@ -377,6 +482,10 @@ unsafe fn products(p: &Product, finish: &Finish, code: &Code, run: &RunCx<'_>, r
         let b_slab = at(&p.right_slab);
         let b = match right {
             Right::Panels(panels) => BOperand::Packed(panels.slab(b_slab)),
+            Right::Narrow(panels) => match &p.kept {
+                Some(kept) => BOperand::Narrow(kept.slab(*panels, b_slab)),
+                None => return,
+            },
             Right::Dense(dense) => BOperand::Strided(Strided {
                 data: dense.get().cast::<f32>().wrapping_add(b_slab * p.k * p.n),
                 row: p.n as isize,
@@ -387,7 +496,8 @@ unsafe fn products(p: &Product, finish: &Finish, code: &Code, run: &RunCx<'_>, r
                 None => return,
             },
         };
-        let first = if gathered { task * GATHERED } else { 0 };
+        let (part, column) = (task % parts.max(1), task / parts.max(1));
+        let first = if gathered { part * GATHERED } else { 0 };
         let rows = if gathered { (p.m - first).min(GATHERED) } else { p.m };
         let gather_len = if gathered { (rows * p.k).next_multiple_of(16) } else { 0 };
         let row = at(&p.row);
@@ -416,9 +526,9 @@ unsafe fn products(p: &Product, finish: &Finish, code: &Code, run: &RunCx<'_>, r
                 let memory = std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast::<f32>(), len);
                 let (dense, memory) = memory.split_at_mut(gather_len);
                 if gathered {
-                    p.left.gather(left_base.get(), slab, first..first + rows, dense.as_mut_ptr());
+                    p.left.gather(run.isa, left_base.get(), slab, first..first + rows, dense.as_mut_ptr());
                     args.a = Strided { data: dense.as_ptr(), row: p.k as isize, col: 1 }.into();
-                    gemm::gemm(run.isa, &args, memory);
+                    gemm::gemm_columns(run.isa, &args, &columns, column, memory);
                 } else if let Some(a) = p.left.strided(left_base.get(), slab) {
                     args.a = a.into();
                     gemm::gemm_task(run.isa, &args, &grid, task, memory);

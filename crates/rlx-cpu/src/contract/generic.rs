@@ -30,6 +30,11 @@ pub unsafe fn run(p: &ContractPlan, code: &Code, run: &RunCx<'_>) {
                     let r = position(c, &p.k, right, &p.rhs.strides[nb + p.n.len()..]);
                     (l, r)
                 };
+                if p.scaling.iter().flatten().any(Option::is_some) {
+                    // SAFETY: as below.
+                    unsafe { scaled(p, run, (b, i, j), k, at, acc) };
+                    continue;
+                }
                 // SAFETY: the walks were checked to lie within their buffers at bind; acc holds n elements.
                 unsafe { dot(p.acc, (p.lhs.dtype, lhs.get()), (p.rhs.dtype, rhs.get()), k, at, acc, j) };
             }
@@ -39,6 +44,49 @@ pub unsafe fn run(p: &ContractPlan, code: &Code, run: &RunCx<'_>) {
             });
         });
     });
+}
+
+/// Element `j` of `acc`, of operands that stand for others.
+/// # Safety
+/// As [`dot`]; `run` has the memory.
+unsafe fn scaled(
+    p: &ContractPlan,
+    run: &RunCx<'_>,
+    (b, i, j): (usize, usize, usize),
+    k: usize,
+    at: impl Fn(usize) -> (i64, i64),
+    acc: *mut u8,
+) {
+    let nb = p.batch.len();
+    let sides = [(&p.lhs, &p.scaling[0], &p.m, i), (&p.rhs, &p.scaling[1], &p.n, j)];
+    let (mut sum, mut integer) = (0.0f64, 0i32);
+    for c in 0..k {
+        let places = [at(c).0, at(c).1];
+        let [x, y] = [0, 1].map(|s| {
+            let (operand, [zero, scale], free, index) = sides[s];
+            let number = |a: &crate::buffers::BoundAccess| {
+                let from = position(b, &p.batch, a.offset, &a.strides[..nb]);
+                let from = position(index, free, from, &a.strides[nb..nb + free.len()]);
+                let place = position(c, &p.k, from, &a.strides[nb + free.len()..]);
+                // SAFETY: the caller's promise.
+                unsafe { io::read_f64(a.dtype, run.bufs.base(a.buffer), place) }
+            };
+            // SAFETY: as above.
+            let x = unsafe { io::read_f64(operand.dtype, run.bufs.base(operand.buffer), places[s]) };
+            let x = x - zero.as_ref().map_or(0.0, number);
+            scale.as_ref().map_or(x, |a| f64::from((x as f32) * number(a) as f32))
+        });
+        sum += x * y;
+        integer = integer.wrapping_add((x as i32).wrapping_mul(y as i32));
+    }
+    // SAFETY: the caller's promise: acc holds more than j elements of the working type.
+    unsafe {
+        if p.acc.is_float() {
+            *acc.cast::<f32>().add(j) = sum as f32;
+        } else {
+            *acc.cast::<i32>().add(j) = integer;
+        }
+    }
 }
 
 /// Element `j` of `acc`: the sum of `k` products.

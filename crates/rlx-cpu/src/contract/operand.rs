@@ -3,7 +3,7 @@
 
 use crate::buffers::{Kept, Ptr, RunCx, Sizes, Strides};
 use crate::gemm::{Strided, pack_b_panels, packed_b_len, panel_width};
-use crate::simd::Isa;
+use crate::simd::{Isa, Kernel, Simd, dispatch};
 use crate::space::{Space, position};
 use crate::tile::{io, scratch};
 use rlx_driver::AlignedBuffer;
@@ -75,9 +75,17 @@ impl Operand {
     /// Copies rows of a slab, widened, to dense rows.
     /// # Safety
     /// `base` is the operand's memory, `dst` has room for the rows and does not overlap it.
-    pub unsafe fn gather(&self, base: *const u8, slab: usize, rows: std::ops::Range<usize>, dst: *mut f32) {
+    pub unsafe fn gather(&self, isa: Isa, base: *const u8, slab: usize, rows: std::ops::Range<usize>, dst: *mut f32) {
         let offset = self.slabs.at(slab, self.offset);
         let width = self.cols.len();
+        if matches!(self.dtype, DType::BF16 | DType::F16) && self.cols.single() == Some(1) {
+            let bf16 = self.dtype == DType::BF16;
+            for (i, r) in rows.enumerate() {
+                let from = base.cast::<u16>().wrapping_offset(self.rows.at(r, offset) as isize);
+                dispatch(isa, WidenRow { bf16, from, to: dst.wrapping_add(i * width), n: width });
+            }
+            return;
+        }
         let block = io::Block { sizes: &self.cols.sizes, strides: &self.cols.strides };
         for (i, r) in rows.enumerate() {
             // SAFETY: the caller's promise; the walk was checked at bind.
@@ -87,17 +95,56 @@ impl Operand {
 
     /// What a packed form depends on, as a number that differs where they do.
     fn fingerprint(&self, isa: Isa) -> u64 {
-        let mut hash = 0xcbf2_9ce4_8422_2325u64;
-        let mut mix = |v: u64| hash = (hash ^ v).wrapping_mul(0x0100_0000_01b3).rotate_left(29);
-        mix(panel_width(isa) as u64);
-        mix(self.buffer.into());
-        mix(self.offset as u64);
-        for axes in [&self.slabs, &self.rows, &self.cols] {
-            mix(axes.sizes.len() as u64);
-            axes.sizes.iter().for_each(|&n| mix(n as u64));
-            axes.strides.iter().for_each(|&s| mix(s as u64));
+        fingerprint_of(isa, self.buffer, self.offset, [&self.slabs, &self.rows, &self.cols])
+    }
+}
+
+/// What a form of a walk that is packed for a level depends on, as a number that differs where they do.
+pub fn fingerprint_of(isa: Isa, buffer: u32, offset: i64, axes: [&Axes; 3]) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    let mut mix = |v: u64| hash = (hash ^ v).wrapping_mul(0x0100_0000_01b3).rotate_left(29);
+    mix(panel_width(isa) as u64);
+    mix(buffer.into());
+    mix(offset as u64);
+    for axes in axes {
+        mix(axes.sizes.len() as u64);
+        axes.sizes.iter().for_each(|&n| mix(n as u64));
+        axes.strides.iter().for_each(|&s| mix(s as u64));
+    }
+    hash
+}
+
+/// A row of 16-bit floats, widened.
+struct WidenRow {
+    bf16: bool,
+    from: *const u16,
+    to: *mut f32,
+    n: usize,
+}
+
+impl Kernel for WidenRow {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let WidenRow { bf16, from, to, n } = self;
+        // SAFETY: the maker answers for `n` elements on both sides; a vector stays within them.
+        unsafe {
+            let mut i = 0;
+            while i + S::W <= n {
+                let p = from.add(i);
+                s.store(to.add(i), if bf16 { s.load_bf16(p) } else { s.load_f16(p) });
+                i += S::W;
+            }
+            while i < n {
+                let bits = from.add(i).read_unaligned();
+                to.add(i).write(if bf16 {
+                    half::bf16::from_bits(bits).to_f32()
+                } else {
+                    half::f16::from_bits(bits).to_f32()
+                });
+                i += 1;
+            }
         }
-        hash
     }
 }
 

@@ -128,6 +128,8 @@ fn check(case: &Case) {
         k: rig.sizes(k),
         lhs: rig.access(lhs, 0, &lhs_strides),
         rhs: rig.access(rhs, 0, &rhs_strides),
+        lhs_scaling: Default::default(),
+        rhs_scaling: Default::default(),
         acc: case.acc,
         epilogue: Epilogue { reads, program: chain(case.acc, &case.steps, case.dtypes[2]), writes },
     };
@@ -312,6 +314,8 @@ fn a_residual_may_lie_where_the_result_goes() {
         k: rig.sizes(&[8]),
         lhs: rig.access(lhs, 0, &[8, 1]),
         rhs: rig.access(rhs, 0, &[1, 20]),
+        lhs_scaling: Default::default(),
+        rhs_scaling: Default::default(),
         acc: DType::F32,
         epilogue: Epilogue {
             reads: vec![rig.access(out, 0, &[20, 1])],

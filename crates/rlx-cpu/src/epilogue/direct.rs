@@ -38,6 +38,7 @@ pub struct Direct {
     write: Matrix,
     bias: Option<Matrix>,
     residual: Option<Matrix>,
+    factors: [Option<Matrix>; 2],
     in_place: bool,
 }
 
@@ -62,7 +63,25 @@ impl Direct {
         let write = matrices.next()?;
         let bias = menu.bias.and_then(|_| matrices.next());
         let residual = menu.residual.and_then(|_| matrices.next());
-        Some(Direct { menu, write, bias, residual, in_place })
+        let factors = menu.factors.map(|f| f.and_then(|_| matrices.next()));
+        Some(Direct { menu, write, bias, residual, factors, in_place })
+    }
+
+    /// The same for a product of integers with so many columns, if that can take it.
+    pub fn for_integers(mut self, columns: usize) -> Option<Direct> {
+        if columns == 1 {
+            let walks = [&mut self.write].into_iter().chain(&mut self.bias).chain(&mut self.residual);
+            walks.for_each(|m| m.col = 1);
+        }
+        let null = |m: &Matrix| Strided { data: std::ptr::null(), row: m.row as isize, col: m.col as isize };
+        let (write, menu) = self.seen(null);
+        let factors = self.factors.iter().flatten().all(|f| f.col == 0 || f.row == 0 && f.col == 1);
+        (write.col == 1 && factors && menu.integers_fit()).then_some(self)
+    }
+
+    /// The factors at point `i` of the loops, from a row on.
+    pub fn factors(&self, bufs: &Buffers<'_>, outer: &[usize], i: usize, row: usize) -> [Option<Strided>; 2] {
+        [0, 1].map(|f| self.factors[f].as_ref().map(|m| m.at(bufs, outer, i, row, 0)))
     }
 
     /// Whether what is added lies where the result goes.
@@ -84,12 +103,16 @@ impl Direct {
         row: usize,
         col: usize,
     ) -> (Strided, gemm::Epilogue<'static>) {
-        let place = |m: &Matrix| m.at(bufs, outer, i, row, col);
+        self.seen(|m: &Matrix| m.at(bufs, outer, i, row, col))
+    }
+
+    /// The result's matrix and the menu, with walks placed by `place`.
+    fn seen(&self, place: impl Fn(&Matrix) -> Strided) -> (Strided, gemm::Epilogue<'static>) {
         let shift = self.menu.shift.as_ref().map(|x| Strided { data: x, row: 0, col: 0 });
         let menu = gemm::Epilogue {
             scale: self.menu.scale,
-            bias: shift.or(self.bias.as_ref().map(place)),
-            residual: self.residual.as_ref().map(place),
+            bias: shift.or(self.bias.as_ref().map(&place)),
+            residual: self.residual.as_ref().map(&place),
             residual_last: self.menu.residual_last,
             activation: self.menu.activation,
             affine: self.menu.affine,

@@ -13,6 +13,8 @@ use rlx_ir::ops::elementwise::{Binary, Unary};
 /// An epilogue as steps of the menu.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Menu {
+    /// Reads that multiply a product of integers, converted to f32, before anything else.
+    pub factors: [Option<u32>; 2],
     /// Multiplies the product.
     pub scale: Option<f32>,
     /// The read that is added first.
@@ -32,11 +34,25 @@ pub struct Menu {
 impl Menu {
     /// The menu of an epilogue with one f32 result, if there is one.
     pub fn of(e: &Epilogue) -> Option<Menu> {
+        Self::parse(e, false)
+    }
+
+    /// The same for a product summed in i32, which is converted first and may then have factors.
+    pub fn of_integers(e: &Epilogue) -> Option<Menu> {
+        Self::parse(e, true)
+    }
+
+    fn parse(e: &Epilogue, integers: bool) -> Option<Menu> {
         let p = &e.program;
         let [result] = p.results[..] else { return None };
-        if e.writes.len() != 1 || p.insts.iter().any(|i| i.dtype != DType::F32) {
+        let fits = |i: &rlx_compile::lir::Inst| match i.op {
+            ScalarOp::Acc if integers => i.dtype == DType::I32,
+            _ => i.dtype == DType::F32,
+        };
+        if e.writes.len() != 1 || !p.insts.iter().all(fits) {
             return None;
         }
+        let mut converted = !integers;
         let mut menu = Menu::default();
         let mut activated = false;
         // The instruction that holds the chain so far.
@@ -63,8 +79,26 @@ impl Menu {
                 _ => None,
             };
             let other = if inst.args.first() == Some(&from) { 1 } else { 0 };
+            if !converted {
+                converted = matches!(op, Elementwise::Convert { .. });
+                chain = Some(i).filter(|_| converted);
+                chain?;
+                continue;
+            }
             match op {
-                Elementwise::Binary(Binary::Mul) if menu == Menu::default() && !activated => {
+                Elementwise::Binary(Binary::Mul)
+                    if integers && !activated && matches!(leaf(other), Some(ScalarOp::Read(_))) =>
+                {
+                    let Some(ScalarOp::Read(read)) = leaf(other) else { return None };
+                    let (before, slot) = (Menu { factors: menu.factors, ..Menu::default() }, menu.factors[0].is_some());
+                    if menu != before || menu.factors[1].is_some() {
+                        return None;
+                    }
+                    menu.factors[usize::from(slot)] = Some(read);
+                }
+                Elementwise::Binary(Binary::Mul)
+                    if menu == (Menu { factors: menu.factors, ..Menu::default() }) && !activated =>
+                {
                     menu.scale = Some(number(other)?);
                 }
                 Elementwise::Binary(Binary::Mul) => {
@@ -107,12 +141,12 @@ impl Menu {
             }
             chain = Some(i);
         }
-        (chain == Some(result)).then_some(menu)
+        (chain == Some(result) && converted).then_some(menu)
     }
 
     /// The reads that it uses.
     pub fn reads(&self) -> impl Iterator<Item = u32> {
-        self.bias.into_iter().chain(self.residual)
+        self.bias.into_iter().chain(self.residual).chain(self.factors.into_iter().flatten())
     }
 }
 

@@ -11,6 +11,7 @@
 
 use super::epilogue::{Activate, Activation, ApplyMenu, Finish, Lines, OutputBlock};
 use super::microkernel::{self, Column, Left, NARROW_ROWS, Segments, panels_at_once};
+use super::narrow::{self, Part, Widen};
 use super::pack::{PackPanels, PackTiles, panel_width, row_tiles};
 use super::stream::{SUMS, Stream};
 use super::{AOperand, BOperand, GemmArgs, Strided, k_block};
@@ -51,7 +52,7 @@ impl Plan {
         // Even blocks, of whole tiles on the levels that have 6 rows.
         let rows = m.div_ceil(blocks).next_multiple_of(6).min(m);
         let b_cols = match args.b {
-            BOperand::Packed(_) => 0,
+            BOperand::Packed(_) | BOperand::Narrow(_) => 0,
             BOperand::Strided(_) => (B_LIMIT / k).next_multiple_of(nr).clamp(nr, n.next_multiple_of(nr).max(nr)),
         };
         let block_cols = COLS.next_multiple_of(nr).min(n);
@@ -59,7 +60,10 @@ impl Plan {
             rows,
             b_cols,
             a_len: if reads_a(args, m, n) { 0 } else { (rows * args.k).next_multiple_of(ALIGN) },
-            b_len: (b_cols * args.k).next_multiple_of(ALIGN),
+            b_len: match args.b {
+                BOperand::Narrow(_) => panels_at_once(1) * nr * k_block(args.k),
+                _ => (b_cols * args.k).next_multiple_of(ALIGN),
+            },
             c_len: if in_scratch(args) { (rows * block_cols).next_multiple_of(ALIGN) } else { 0 },
         }
     }
@@ -255,6 +259,8 @@ impl Block<'_> {
         let packed = Panels { data: self.b, panel: k * nr };
         match self.args.b {
             BOperand::Packed(data) => Panels { data: data.wrapping_add(cols.start * k), ..packed },
+            // Widened where they are used.
+            BOperand::Narrow(_) => Panels { data: self.b, panel: 0 },
             BOperand::Strided(b) => {
                 let src = Strided { data: b.at(0, cols.start), ..b };
                 s.vectorize(PackPanels { src, k, cols: cols.len(), dst: self.b });
@@ -424,6 +430,13 @@ impl Block<'_> {
         let epilogue = &args.epilogue;
         let identity = epilogue.is_identity();
         let short = epilogue.in_registers();
+        let narrow_b = if let BOperand::Narrow(b) = args.b { Some(b) } else { None };
+        // Whether the tiles widen a narrow B.
+        let direct = narrow_b.filter(|_| match a {
+            Source::Packed(_) => rows.len() == 1,
+            Source::InPlace(_) => rows.len() <= narrow::DIRECT_ROWS,
+            Source::Segments { .. } => false,
+        });
         let depth = k_block(args.k).max(1);
         let mut k0 = 0;
         loop {
@@ -444,15 +457,32 @@ impl Block<'_> {
                 let group = if (cols.end - c).div_ceil(nr) >= at_once { at_once } else { 1 };
                 let width = (cols.end - c).min(group * nr);
                 let narrow = S::TILE_VECTORS > 1 && group == 1 && width <= S::W;
-                let b = panels.data.wrapping_add(j * panels.panel + k0 * nr);
-                let runs = tile_runs::<S>(rows.len(), narrow && !matches!(a, Source::Packed(_)));
+                let narrow = narrow && direct.is_none();
+                let mut b = panels.data.wrapping_add(j * panels.panel + k0 * nr);
+                let mut b_panel = panels.panel;
+                if let (Some(narrow_b), None) = (narrow_b, direct) {
+                    (b, b_panel) = (self.b, k * nr);
+                    let panels = width.div_ceil(nr);
+                    s.vectorize(Widen { b: narrow_b, j: first / nr + j, panels, k0, k, dst: self.b });
+                }
+                let runs = match direct {
+                    Some(_) => narrow_runs::<S>(rows.len()),
+                    None => tile_runs::<S>(rows.len(), narrow && !matches!(a, Source::Packed(_))),
+                };
                 // The panels read next, or those of the next block of K; each tile asks for its share.
                 let next = if c + group * nr < cols.end {
                     b.wrapping_add(group * panels.panel)
                 } else {
                     panels.data.wrapping_add((cols.start - first) / nr * panels.panel + (k0 + k) * nr)
                 };
-                let share = nr.div_ceil(runs.iter().map(|r| r.1).sum::<usize>().max(1));
+                let tiles = runs.iter().map(|r| r.1).sum::<usize>().max(1);
+                let (next, share) = match narrow_b {
+                    Some(b) if c + group * nr < cols.end => {
+                        let bits = b.layout.elem.bits();
+                        (b.at(first / nr + j + group, k0).cast(), (nr * bits / 32).div_ceil(tiles))
+                    }
+                    _ => (next, nr.div_ceil(tiles)),
+                };
                 let plain = to.col == 1 && before.is_none_or(|b| b.col == 1);
                 let mut row = 0;
                 for (height, count) in runs {
@@ -466,12 +496,13 @@ impl Block<'_> {
                             k,
                             a: a.tiles(row, height, k0, args.k),
                             b,
-                            b_panel: panels.panel,
+                            b_panel,
                             ahead: (next.wrapping_add(row / height * k * share), share),
                             before: before.map_or(Lines::NONE, |m| here(m).lines()),
                             c: here(to).lines(),
                             width,
                             finish: Finish::NONE,
+                            narrow: direct.map(|b| Part { b, j: first / nr + j, k0 }),
                         };
                         if let (true, true, Some((short, _))) = (plain, menu, short) {
                             column.finish = epilogue.finish(short, rows.start + row, c);
@@ -506,6 +537,13 @@ fn tile_runs<S: Simd>(rows: usize, narrow: bool) -> [(usize, usize); 3] {
     let tall = if narrow && S::TILE_ROWS < NARROW_ROWS { rows / NARROW_ROWS } else { 0 };
     let [larger, small] = row_tiles(rows - tall * NARROW_ROWS, S::TILE_ROWS);
     [(NARROW_ROWS, tall), larger, small]
+}
+
+/// The same for tiles that widen B.
+#[inline(always)]
+fn narrow_runs<S: Simd>(rows: usize) -> [(usize, usize); 3] {
+    let [larger, small] = row_tiles(rows, S::TILE_ROWS.min(narrow::TILE_ROWS));
+    [(1, 0), larger, small]
 }
 
 /// The greatest height of any level's register tile.

@@ -1,6 +1,7 @@
 //! The register tile: R rows by P panels of C, over one block of K, finished on its way to memory.
 
 use super::epilogue::{Finish, Lines};
+use super::narrow::{self, Part};
 use crate::simd::{Kernel, MAX_TILE_VECTORS, Simd};
 
 /// How many k-steps ahead panels of B are asked for.
@@ -56,6 +57,8 @@ pub(super) struct Column {
     pub width: usize,
     /// What happens on the way.
     pub finish: Finish,
+    /// Where B is, if its elements are narrow and the tiles widen them.
+    pub narrow: Option<Part>,
 }
 
 /// Runs tiles of `rows` by `panels`: `rows` ≤ the level's tile height, and `panels` from [`panels_at_once`]. A narrow
@@ -65,6 +68,10 @@ pub(super) struct Column {
 /// All that [`Column`] names is valid: `k` elements of each row of A; whole panels of B; `width` columns of the rest.
 #[inline(always)]
 pub(super) unsafe fn run<S: Simd>(s: S, rows: usize, panels: usize, narrow: bool, tile: &Column) {
+    if let Some(part) = &tile.narrow {
+        // SAFETY: the caller's promise.
+        return unsafe { narrow::run(s, rows, panels, part, tile) };
+    }
     match (tile.a, narrow) {
         (Left::Packed(..), false) => wide::<S, true>(s, rows, panels, tile),
         (_, false) => wide::<S, false>(s, rows, panels, tile),

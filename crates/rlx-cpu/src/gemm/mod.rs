@@ -17,7 +17,9 @@
 
 mod block;
 mod epilogue;
+mod integer;
 mod microkernel;
+mod narrow;
 mod pack;
 mod stream;
 mod tasks;
@@ -25,6 +27,8 @@ pub mod typed;
 
 pub use epilogue::{Activation, Affine, Epilogue, OutputBlock, TileEpilogue, apply_menu};
 pub(crate) use epilogue::{Finish, Lines, load};
+pub use integer::{Bytes, IntArgs, IntElem, IntLayout, gemm_integers, pack_integers};
+pub use narrow::{NarrowPanels, PanelElem, PanelLayout, pack_narrow, widen_panels};
 pub use pack::{pack_b, pack_b_panels, packed_b_len, panel_width};
 pub use tasks::{TaskGrid, gemm_tasks, is_one_task};
 
@@ -75,6 +79,8 @@ impl From<Strided> for AOperand<'_> {
 pub enum BOperand {
     /// Panels that [`pack_b`] wrote at the same level, for the same K and N.
     Packed(*const f32),
+    /// Panels of narrower elements at the same level, for the same K and N.
+    Narrow(NarrowPanels),
     /// A matrix as it is, K by N.
     Strided(Strided),
 }
@@ -173,6 +179,20 @@ pub unsafe fn gemm_planned(isa: Isa, args: &GemmArgs<'_>, planned: &Planned, scr
     });
 }
 
+/// Computes some rows of the part of C whose columns belong to task `task` of `grid`, which was made for one row of tasks
+/// ([`TaskGrid::columns`]).
+///
+/// # Safety
+/// See [`GemmArgs`]. `grid` must be of the same `isa` and `n`.
+pub unsafe fn gemm_columns(isa: Isa, args: &GemmArgs<'_>, grid: &TaskGrid, task: usize, scratch: &mut [f32]) {
+    let (rows, cols) = (0..args.m, grid.block(task).1);
+    args.with_plain(|args| {
+        let plan = block::Plan::new(panel_width(isa), args, rows.len(), cols.len());
+        // SAFETY: the caller keeps GemmArgs' promise, and the grid's columns lie within n.
+        dispatch(isa, unsafe { block::Block::new(plan, args, rows, cols, scratch) });
+    });
+}
+
 /// Computes the part of C that belongs to task `task` of `grid`; the results of all tasks together equal [`gemm`]'s
 /// bit by bit.
 ///
@@ -200,3 +220,7 @@ pub(crate) fn k_block(k: usize) -> usize {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_integer;
+#[cfg(test)]
+mod tests_narrow;

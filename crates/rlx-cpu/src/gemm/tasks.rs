@@ -17,6 +17,15 @@ pub struct TaskGrid {
 }
 
 impl TaskGrid {
+    /// Tasks that divide the columns alone, for about `threads` threads.
+    pub fn columns(isa: Isa, m: usize, n: usize, k: usize, threads: usize) -> TaskGrid {
+        let nr = panel_width(isa);
+        let work = m.saturating_mul(n).saturating_mul(k.max(1));
+        let wanted = (work / SMALLEST_TASK).clamp(1, threads.max(1));
+        let col_step = n.div_ceil(nr).max(1).div_ceil(wanted) * nr;
+        TaskGrid { m, n, row_step: m.max(1), col_step }
+    }
+
     fn row_tasks(&self) -> usize {
         self.m.div_ceil(self.row_step)
     }

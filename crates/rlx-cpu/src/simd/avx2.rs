@@ -278,4 +278,52 @@ impl Simd for Avx2 {
     fn to_int(self, a: __m256) -> __m256i {
         unsafe { _mm256_cvttps_epi32(a) }
     }
+    #[inline(always)]
+    unsafe fn load_i8(self, p: *const i8) -> __m256i {
+        unsafe { _mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_u8(self, p: *const u8) -> __m256i {
+        unsafe { _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_u16(self, p: *const u16) -> __m256i {
+        unsafe { _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn store_u16(self, p: *mut u16, v: __m256i) {
+        unsafe {
+            let both = _mm256_packus_epi32(v, v);
+            let low = _mm256_castsi256_si128(_mm256_permute4x64_epi64::<0b1000>(both));
+            _mm_storeu_si128(p.cast(), low);
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_i16(self, p: *mut i16, v: __m256i) {
+        unsafe {
+            let both = _mm256_packs_epi32(v, v);
+            let low = _mm256_castsi256_si128(_mm256_permute4x64_epi64::<0b1000>(both));
+            _mm_storeu_si128(p.cast(), low);
+        }
+    }
+    #[inline(always)]
+    fn mul_i(self, a: __m256i, b: __m256i) -> __m256i {
+        unsafe { _mm256_mullo_epi32(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(self, p: *const u16) -> __m256 {
+        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn store_f16(self, p: *mut u16, v: __m256) {
+        unsafe { _mm_storeu_si128(p.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)) }
+    }
+    #[inline(always)]
+    unsafe fn load_pairs_i8(self, p: *const i8) -> __m256i {
+        unsafe { _mm256_cvtepi8_epi16(_mm_loadu_si128(p.cast())) }
+    }
+    #[inline(always)]
+    fn dot_pairs(self, acc: __m256i, a: __m256i, b: __m256i) -> __m256i {
+        unsafe { _mm256_add_epi32(acc, _mm256_madd_epi16(a, b)) }
+    }
 }

@@ -222,4 +222,59 @@ impl Simd for Avx512 {
     fn to_int(self, a: __m512) -> __m512i {
         unsafe { _mm512_cvttps_epi32(a) }
     }
+    #[inline(always)]
+    unsafe fn load_i8(self, p: *const i8) -> __m512i {
+        unsafe { _mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_u8(self, p: *const u8) -> __m512i {
+        unsafe { _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_u16(self, p: *const u16) -> __m512i {
+        unsafe { _mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn store_u16(self, p: *mut u16, v: __m512i) {
+        unsafe { _mm256_storeu_si256(p.cast(), _mm512_cvtepi32_epi16(v)) }
+    }
+    #[inline(always)]
+    unsafe fn store_i16(self, p: *mut i16, v: __m512i) {
+        unsafe { _mm256_storeu_si256(p.cast(), _mm512_cvtepi32_epi16(v)) }
+    }
+    #[inline(always)]
+    fn mul_i(self, a: __m512i, b: __m512i) -> __m512i {
+        unsafe { _mm512_mullo_epi32(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(self, p: *const u16) -> __m512 {
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn store_f16(self, p: *mut u16, v: __m512) {
+        unsafe { _mm256_storeu_si256(p.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)) }
+    }
+    #[inline(always)]
+    unsafe fn load_pairs_i8(self, p: *const i8) -> __m512i {
+        unsafe { _mm512_cvtepi8_epi16(_mm256_loadu_si256(p.cast())) }
+    }
+    #[inline(always)]
+    fn dot_pairs(self, acc: __m512i, a: __m512i, b: __m512i) -> __m512i {
+        unsafe { _mm512_add_epi32(acc, _mm512_madd_epi16(a, b)) }
+    }
+    #[inline(always)]
+    fn dot_quads(self, acc: __m512i, a: __m512i, b: __m512i) -> __m512i {
+        // Kernels with this run where `quads` said so, by `vectorize_quads`.
+        unsafe { _mm512_dpbusd_epi32(acc, a, b) }
+    }
+    #[inline(always)]
+    fn vectorize_quads<K: Kernel>(self, kernel: K) -> K::Output {
+        #[inline(never)]
+        #[target_feature(enable = "avx512vnni,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi1,bmi2")]
+        fn with_features<K: Kernel>(s: Avx512, kernel: K) -> K::Output {
+            kernel.run(s)
+        }
+        assert!(is_x86_feature_detected!("avx512vnni"), "quads of integers where `quads` says there are none");
+        unsafe { with_features(self, kernel) }
+    }
 }

@@ -16,6 +16,7 @@ mod avx2;
 mod avx512;
 mod binary;
 pub mod math;
+pub mod narrow;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod portable;
@@ -46,6 +47,11 @@ pub trait Simd: Copy + Send + Sync + 'static {
 
     /// Runs `kernel` in a function of its own that has this level's features.
     fn vectorize<K: Kernel>(self, kernel: K) -> K::Output;
+    /// The same with what [`Self::dot_quads`] needs; only where [`quads`] says so, or on levels without it.
+    #[inline(always)]
+    fn vectorize_quads<K: Kernel>(self, kernel: K) -> K::Output {
+        self.vectorize(kernel)
+    }
 
     /// All lanes `v`.
     fn splat(self, v: f32) -> Self::F;
@@ -160,6 +166,111 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// The integer part; out of i32's range and NaN give an unspecified value.
     fn to_int(self, a: Self::F) -> Self::I;
 
+    /// Reads `W` integers of 8 bits with their signs.
+    /// # Safety
+    /// `p` must be valid for reading `W` bytes.
+    #[inline(always)]
+    unsafe fn load_i8(self, p: *const i8) -> Self::I {
+        // SAFETY: the caller's promise.
+        unsafe { narrow::lanes_from(self, |i| i32::from(*p.add(i))) }
+    }
+    /// Reads `W` integers of 8 bits without signs.
+    /// # Safety
+    /// `p` must be valid for reading `W` bytes.
+    #[inline(always)]
+    unsafe fn load_u8(self, p: *const u8) -> Self::I {
+        // SAFETY: the caller's promise.
+        unsafe { narrow::lanes_from(self, |i| i32::from(*p.add(i))) }
+    }
+    /// Reads `W` integers of 16 bits without signs.
+    /// # Safety
+    /// `p` must be valid for reading `W` of them; it need not be aligned.
+    #[inline(always)]
+    unsafe fn load_u16(self, p: *const u16) -> Self::I {
+        // SAFETY: the caller's promise.
+        unsafe { narrow::lanes_from(self, |i| i32::from(p.add(i).read_unaligned())) }
+    }
+    /// Writes the low 16 bits of each lane, whose high bits must be zero.
+    /// # Safety
+    /// `p` must be valid for writing `W` of them; it need not be aligned.
+    #[inline(always)]
+    unsafe fn store_u16(self, p: *mut u16, v: Self::I) {
+        // SAFETY: the caller's promise.
+        narrow::each_lane(self, v, |i, x| unsafe { p.add(i).write_unaligned(x as u16) });
+    }
+    /// Writes the low 16 bits of each lane, which must hold the lane with its sign.
+    /// # Safety
+    /// As [`Self::store_u16`].
+    #[inline(always)]
+    unsafe fn store_i16(self, p: *mut i16, v: Self::I) {
+        // SAFETY: the caller's promise.
+        narrow::each_lane(self, v, |i, x| unsafe { p.add(i).write_unaligned(x as i16) });
+    }
+    /// Wrapping `a · b`.
+    #[inline(always)]
+    fn mul_i(self, a: Self::I, b: Self::I) -> Self::I {
+        narrow::zip_lanes(self, a, b, b, |a, b, _| a.wrapping_mul(b))
+    }
+    /// Reads `W` f16.
+    /// # Safety
+    /// As [`Self::load_u16`].
+    #[inline(always)]
+    unsafe fn load_f16(self, p: *const u16) -> Self::F {
+        // SAFETY: the caller's promise.
+        let bits = |i| unsafe { half::f16::from_bits(p.add(i).read_unaligned()).to_f32().to_bits() as i32 };
+        self.from_bits(narrow::lanes_from(self, bits))
+    }
+    /// Writes each lane as f16, rounded to nearest even.
+    /// # Safety
+    /// As [`Self::store_u16`].
+    #[inline(always)]
+    unsafe fn store_f16(self, p: *mut u16, v: Self::F) {
+        let half = |x: i32| half::f16::from_f32(f32::from_bits(x as u32)).to_bits();
+        // SAFETY: the caller's promise.
+        narrow::each_lane(self, self.bits(v), |i, x| unsafe { p.add(i).write_unaligned(half(x)) });
+    }
+    /// Reads `W` bf16.
+    /// # Safety
+    /// As [`Self::load_u16`].
+    #[inline(always)]
+    unsafe fn load_bf16(self, p: *const u16) -> Self::F {
+        // SAFETY: the caller's promise.
+        unsafe { self.from_bits(self.shl_i::<16>(self.load_u16(p))) }
+    }
+    /// Writes each lane as bf16, rounded to nearest even; NaN stays NaN.
+    /// # Safety
+    /// As [`Self::store_u16`].
+    #[inline(always)]
+    unsafe fn store_bf16(self, p: *mut u16, v: Self::F) {
+        // SAFETY: the caller's promise; `bf16_bits` leaves the high bits zero.
+        unsafe { self.store_u16(p, narrow::bf16_bits(self, v)) }
+    }
+    /// Reads `2 W` integers of 8 bits with their signs as as many of 16 bits, two a lane.
+    /// # Safety
+    /// `p` must be valid for reading `2 W` bytes.
+    #[inline(always)]
+    unsafe fn load_pairs_i8(self, p: *const i8) -> Self::I {
+        // SAFETY: the caller's promise.
+        unsafe { narrow::lanes_from(self, |i| pair(i16::from(*p.add(2 * i)), i16::from(*p.add(2 * i + 1)))) }
+    }
+    /// Each lane of `acc` plus the sum of the products of its two pairs of 16-bit integers; exact but for wrapping.
+    #[inline(always)]
+    fn dot_pairs(self, acc: Self::I, a: Self::I, b: Self::I) -> Self::I {
+        narrow::zip_lanes(self, acc, a, b, |acc, a, b| {
+            let low = i32::from(a as i16) * i32::from(b as i16);
+            acc.wrapping_add(low).wrapping_add((a >> 16) * (b >> 16))
+        })
+    }
+    /// Each lane of `acc` plus the sum of the products of four integers of 8 bits: `a`'s without signs, `b`'s with;
+    /// exact but for wrapping. Fast only where [`quads`] says so.
+    #[inline(always)]
+    fn dot_quads(self, acc: Self::I, a: Self::I, b: Self::I) -> Self::I {
+        narrow::zip_lanes(self, acc, a, b, |acc, a, b| {
+            let pairs = a.to_ne_bytes().into_iter().zip(b.to_ne_bytes());
+            pairs.fold(acc, |sum, (x, y)| sum.wrapping_add(i32::from(x) * i32::from(y as i8)))
+        })
+    }
+
     /// All lanes zero.
     #[inline(always)]
     fn zero(self) -> Self::F {
@@ -239,6 +350,21 @@ pub trait Simd: Copy + Send + Sync + 'static {
         }
         // SAFETY: as above.
         unsafe { self.load(x.as_ptr()) }
+    }
+}
+
+/// Two 16-bit integers in one of 32 bits, the first one in the low half.
+#[inline(always)]
+pub fn pair(first: i16, second: i16) -> i32 {
+    (i32::from(second) << 16) | i32::from(first as u16)
+}
+
+/// True where the level has an instruction for [`Simd::dot_quads`].
+pub fn quads(isa: Isa) -> bool {
+    match effective(isa) {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => is_x86_feature_detected!("avx512vnni"),
+        _ => false,
     }
 }
 

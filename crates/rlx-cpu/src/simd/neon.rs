@@ -199,4 +199,46 @@ impl Simd for Neon {
     fn to_int(self, a: float32x4_t) -> int32x4_t {
         unsafe { vcvtq_s32_f32(a) }
     }
+    #[inline(always)]
+    unsafe fn load_i8(self, p: *const i8) -> int32x4_t {
+        unsafe {
+            let four = vcreate_s8(u64::from(p.cast::<u32>().read_unaligned()));
+            vmovl_s16(vget_low_s16(vmovl_s8(four)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_u8(self, p: *const u8) -> int32x4_t {
+        unsafe {
+            let four = vcreate_u8(u64::from(p.cast::<u32>().read_unaligned()));
+            vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(vmovl_u8(four))))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_u16(self, p: *const u16) -> int32x4_t {
+        unsafe { vreinterpretq_s32_u32(vmovl_u16(vld1_u16(p))) }
+    }
+    #[inline(always)]
+    unsafe fn store_u16(self, p: *mut u16, v: int32x4_t) {
+        unsafe { vst1_u16(p, vmovn_u32(vreinterpretq_u32_s32(v))) }
+    }
+    #[inline(always)]
+    unsafe fn store_i16(self, p: *mut i16, v: int32x4_t) {
+        unsafe { vst1_s16(p, vmovn_s32(v)) }
+    }
+    #[inline(always)]
+    fn mul_i(self, a: int32x4_t, b: int32x4_t) -> int32x4_t {
+        unsafe { vmulq_s32(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn load_pairs_i8(self, p: *const i8) -> int32x4_t {
+        unsafe { vreinterpretq_s32_s16(vmovl_s8(vld1_s8(p))) }
+    }
+    #[inline(always)]
+    fn dot_pairs(self, acc: int32x4_t, a: int32x4_t, b: int32x4_t) -> int32x4_t {
+        unsafe {
+            let (a, b) = (vreinterpretq_s16_s32(a), vreinterpretq_s16_s32(b));
+            let low = vmull_s16(vget_low_s16(a), vget_low_s16(b));
+            vaddq_s32(acc, vpaddq_s32(low, vmull_high_s16(a, b)))
+        }
+    }
 }

@@ -55,6 +55,8 @@ fn contraction_with_bias_and_a_permuted_result() {
             k: vec![mk.dim(dk)],
             lhs,
             rhs,
+            lhs_scaling: Default::default(),
+            rhs_scaling: Default::default(),
             acc: DType::F32,
             epilogue: Epilogue { reads, program: p, writes },
         };
@@ -86,6 +88,8 @@ fn integer_contraction_wraps() {
         k: vec![mk.dim(3)],
         lhs,
         rhs,
+        lhs_scaling: Default::default(),
+        rhs_scaling: Default::default(),
         acc: DType::I32,
         epilogue: Epilogue { reads: vec![], program: plain(DType::I32), writes: vec![write] },
     };

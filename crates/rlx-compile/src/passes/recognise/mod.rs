@@ -12,6 +12,7 @@ mod conv;
 mod look;
 mod mask;
 mod norm;
+mod quantised;
 mod rotary;
 mod softmax;
 
@@ -63,6 +64,8 @@ const RULES: &[Rule] = &[
     rule("bias of norm", &["add"], norm::bias),
     rule("rotary_embedding", &["add"], rotary::rotary),
     rule("attention", &["dot_general"], attention::attention),
+    rule("integer product", &["dot_general"], quantised::product),
+    rule("rows before their numbers", &["gather"], quantised::rows),
     rule("batch_norm into conv", &["batch_norm"], conv::batch_norm),
     rule("scale into conv", &["mul", "div"], conv::scale),
     rule("bias into conv", &["add", "sub"], conv::bias),

@@ -90,7 +90,9 @@ fn unpacked(cx: &mut NodeCx<'_, '_>, x: ValueId, bits: i64) -> Result<ValueId, F
     if let Some(last) = dims.last_mut() {
         *last = &*last * (8 / bits);
     }
-    Ok(cx.b().reshape(wide, dims)?)
+    let wide = cx.b().reshape(wide, dims)?;
+    // As numbers of that many bits they are no larger than before, and stay so.
+    Ok(if bits == 4 { cx.b().convert(wide, DType::U4)? } else { wide })
 }
 
 /// A product with a matrix of rows `[n, k]` in blocks along `k`, each with its scale and zero point.

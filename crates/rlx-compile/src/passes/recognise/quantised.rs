@@ -1,0 +1,150 @@
+//! Quantised tables and products.
+//!
+//! A product of two dequantised operands is one of integers, scaled afterwards: `Σ (a−z)·s · (b−y)·t = s·t · Σ (a−z)·(b−y)`. The sum of
+//! integers is exact, so the result is nearer to what is meant than the sum of rounded products. Rows of a table that is dequantised are
+//! taken from the integers, and only they are dequantised.
+
+use rlx_ir::ops::contraction::DotGeneral;
+use rlx_ir::ops::elementwise::{Binary, Elementwise};
+use rlx_ir::ops::{Contraction, Indexing};
+use rlx_ir::{DType, Dim, IrError, Op, ValueId};
+
+use super::look::Look;
+use super::{Found, Recogniser};
+
+/// The longest sum of products of integers that is sure to stay within 32 bits.
+const LONGEST: i64 = (i32::MAX / (255 * 255)) as i64;
+
+/// `(x − zero) · scale` in f32, with x an integer of 8 bits.
+struct Real {
+    x: ValueId,
+    zero: Option<ValueId>,
+    scale: ValueId,
+}
+
+fn real(l: Look<'_>, v: ValueId) -> Option<Real> {
+    l.either(v, Binary::Mul).find_map(|(wide, scale)| {
+        let whole = converted(l, wide).filter(|_| l.dtype(wide) == Some(DType::F32))?;
+        let small = |v: ValueId| matches!(l.dtype(v), Some(DType::I8 | DType::U8));
+        if small(whole) {
+            return Some(Real { x: whole, zero: None, scale });
+        }
+        let (x, z) = l.binary(whole, Binary::Sub).filter(|_| l.dtype(whole) == Some(DType::I32))?;
+        let x = converted(l, x).filter(|&x| small(x))?;
+        // A zero point that is no 8-bit number may be out of their range.
+        let fits = converted(l, z).is_some_and(small) || l.number(z).is_some_and(|n| (-128.0..=255.0).contains(&n));
+        fits.then_some(Real { x, zero: Some(z), scale })
+    })
+}
+
+fn converted(l: Look<'_>, v: ValueId) -> Option<ValueId> {
+    match l.op(v)? {
+        (Op::Elementwise(Elementwise::Convert { .. }), &[x]) => Some(x),
+        _ => None,
+    }
+}
+
+/// A product of dequantised operands whose scales are one for the left side, and one for all or for each column of the right one.
+pub(super) fn product(r: &mut Recogniser<'_>, v: ValueId) -> Found {
+    let l = r.look();
+    let Some((Op::Contraction(Contraction::DotGeneral(d)), &[a, b])) = l.op(v) else { return Ok(None) };
+    let d: DotGeneral = d.clone();
+    let (Some(left), Some(right)) = (real(l, a), real(l, b)) else { return Ok(None) };
+    let (Some(sa), Some(sb)) = (l.shape(a).cloned(), l.shape(b).cloned()) else { return Ok(None) };
+    let (Some(of_a), Some(of_b)) = (l.shape(left.scale).cloned(), l.shape(right.scale).cloned()) else {
+        return Ok(None);
+    };
+    let depth = Dim::product(d.lhs_contract.iter().filter_map(|&i| sa.get(i).cloned()));
+    let short = depth.upper_bound_with(l.g.bounds()).is_some_and(|k| k <= LONGEST);
+    if l.dtype(v) != Some(DType::F32) || !short || of_a.numel() != Dim::ONE || of_b.rank() > sb.rank() {
+        return Ok(None);
+    }
+    // The right scale's size on each axis of the operand.
+    let missing = sb.rank() - of_b.rank();
+    let along = |axis: usize| axis.checked_sub(missing).and_then(|i| of_b.get(i).cloned()).unwrap_or(Dim::ONE);
+    if d.rhs_batch.iter().chain(&d.rhs_contract).any(|&i| along(i) != Dim::ONE) {
+        return Ok(None);
+    }
+    let columns: Vec<Dim> = d.rhs_free(sb.rank()).into_iter().map(along).collect();
+    let g = &mut r.rw.b;
+    let mut whole = |side: &Real| {
+        let x = g.convert(side.x, DType::I32)?;
+        side.zero.map_or(Ok(x), |z| g.sub(x, z))
+    };
+    let (x, y) = (whole(&left)?, whole(&right)?);
+    let sum = g.dot_general(x, y, &d.lhs_batch, &d.rhs_batch, &d.lhs_contract, &d.rhs_contract, None)?;
+    let sum = g.convert(sum, DType::F32)?;
+    let (s, t) = (g.reshape(left.scale, Vec::<Dim>::new())?, g.reshape(right.scale, columns)?);
+    let scale = g.mul(s, t)?;
+    g.mul(sum, scale).map(Some)
+}
+
+/// How deep a table's chain of functions may be.
+const DEPTH: usize = 4;
+
+/// A step from a table to what it is made of.
+enum Step {
+    Convert(Elementwise),
+    /// A function of the table and another value, which is the same for all rows (and broadcasts as it did), or has its own for each row.
+    With(Binary, ValueId, bool),
+}
+
+/// Rows of a table that depends on parameters only and is wider than what it is made of: the rows are taken first.
+pub(super) fn rows(r: &mut Recogniser<'_>, v: ValueId) -> Found {
+    let l = r.look();
+    let Some((Op::Indexing(Indexing::Gather(g)), &[table, indices])) = l.op(v) else { return Ok(None) };
+    if g.axis != 0 || !r.is_invariant(table) {
+        return Ok(None);
+    }
+    let (mut at, mut steps, mut narrower) = (table, Vec::new(), false);
+    while steps.len() < DEPTH && !narrower {
+        let Some((step, x)) = step(l, at) else { break };
+        narrower = matches!((l.dtype(x), l.dtype(at)), (Some(a), Some(b)) if a.bits() < b.bits() && a.bits() <= 8);
+        steps.push(step);
+        at = x;
+    }
+    // The integers themselves may be converted twice.
+    while let (true, Some((s @ Step::Convert(_), x))) = (steps.len() < DEPTH, step(l, at)) {
+        steps.push(s);
+        at = x;
+        narrower = true;
+    }
+    if !narrower || l.dtype(at).is_none_or(|d| d.bits() > 8) {
+        return Ok(None);
+    }
+    let b = &mut r.rw.b;
+    let mut y = b.gather(at, indices, 0)?;
+    for step in steps.into_iter().rev() {
+        y = match step {
+            Step::Convert(f) => b.op1(f, &[y])?,
+            Step::With(f, other, by_row) => {
+                let other = if by_row { b.gather(other, indices, 0)? } else { flat(b, other, table)? };
+                b.op1(f, &[y, other])?
+            }
+        };
+    }
+    Ok(Some(y))
+}
+
+/// A value that is the same for all rows, without the axis of rows.
+fn flat(b: &mut rlx_ir::Builder, v: ValueId, table: ValueId) -> Result<ValueId, IrError> {
+    let (s, t) = (b.shape(v)?, b.shape(table)?);
+    if s.rank() < t.rank() {
+        return Ok(v);
+    }
+    b.reshape(v, s.iter().skip(1).cloned().collect::<Vec<_>>())
+}
+
+fn step(l: Look<'_>, v: ValueId) -> Option<(Step, ValueId)> {
+    let shape = l.shape(v)?;
+    match l.op(v)? {
+        (Op::Elementwise(f @ Elementwise::Convert { .. }), &[x]) => Some((Step::Convert(*f), x)),
+        (Op::Elementwise(Elementwise::Binary(f @ (Binary::Mul | Binary::Sub))), &[x, other]) => {
+            let s = l.shape(other)?;
+            let of_row = s.rank() == shape.rank() && s.first() == shape.first() && s.first() != Some(&Dim::ONE);
+            let still = s.rank() < shape.rank() || s.first() == Some(&Dim::ONE);
+            (l.shape(x)? == shape && (of_row || still)).then_some((Step::With(*f, other, of_row), x))
+        }
+        _ => None,
+    }
+}
