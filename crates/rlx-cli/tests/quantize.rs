@@ -23,9 +23,9 @@ fn made(name: &str) -> (String, String) {
     let literal = |rows: usize, cols: usize| {
         let row = |i: usize| {
             let of = |j: usize| format!("{:.3}", ((i * 31 + j * 17 + 5) % 23) as f32 / 11.5 - 1.0);
-            format!("[{}]", (0..cols).map(of).collect::<Vec<_>>().join(", "))
+            (0..cols).map(of).collect::<Vec<_>>().join(", ")
         };
-        format!("f32[{rows}, {cols}]([{}])", (0..rows).map(row).collect::<Vec<_>>().join(", "))
+        format!("f32[{rows}, {cols}]({})", (0..rows).map(row).collect::<Vec<_>>().join(", "))
     };
     let dot = "{lhs_batch = [], rhs_batch = [], lhs_contract = [1], rhs_contract = [0], accumulate = none}";
     let model = format!(
