@@ -10,7 +10,7 @@ use crate::lir::{Literal, Scope, Storage};
 
 use super::groups::{Arg, GroupKind, ItemOp};
 use super::planner::Planner;
-use super::roots::Source;
+use super::roots::{RootId, Source};
 use super::views::{Step, Val, Walk};
 
 /// An operand as it lies in memory.
@@ -105,6 +105,19 @@ fn is_small(d: DType) -> bool {
 impl Planner<'_> {
     /// An operand of a product that is summed in `acc`, as integers, if that is what it is.
     pub(super) fn scaled(&mut self, v: &Val, acc: DType, right: bool) -> Option<Scaled> {
+        let before = self.roots.len();
+        let found = self.find_scaled(v, acc, right);
+        // Instructions that were only looked at make no tensors.
+        if self.roots.len() > before {
+            let kept: Vec<RootId> = found.iter().flat_map(|s| s.vals().map(|v| v.root)).collect();
+            for item in &mut self.items {
+                item.root = item.root.filter(|r| r.index() < before || kept.contains(r));
+            }
+        }
+        found
+    }
+
+    fn find_scaled(&mut self, v: &Val, acc: DType, right: bool) -> Option<Scaled> {
         if self.root(v.root).dtype != acc || !matches!(acc, DType::I32 | DType::F32) {
             return None;
         }
