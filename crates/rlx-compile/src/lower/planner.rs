@@ -211,6 +211,11 @@ impl<'a> Planner<'a> {
             let root = self.item_root(item);
             Val::whole(root, &narrow.dims)
         };
+        // It runs before what is planned now, which may read it from another group.
+        if let Some(item) = self.item_of(wide.root) {
+            let g = self.group_of(item);
+            self.groups[g.index()].last = self.position().saturating_sub(1);
+        }
         if !fuses {
             self.widened.remove(&v);
             self.set(v, wide.clone());

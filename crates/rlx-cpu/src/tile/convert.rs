@@ -40,11 +40,11 @@ mod from {
     // What an f32 holds is rounded once.
     numbers!(f32, map1, |x| x != 0.0, |x| f16::from_f32(x).to_f32(), round_bf16);
     numbers!(f64, plain1, |x| x != 0.0, |x| to_f16(x).to_f32(), |x| element::to_bf16(x).to_f32());
-    numbers!(i8, plain1, |x| x != 0, |x| f32::from(x), |x| f32::from(x));
+    numbers!(i8, plain1, |x| x != 0, f32::from, f32::from);
     numbers!(i16, plain1, |x| x != 0, |x| to_f16(f64::from(x)).to_f32(), |x| round_bf16(f32::from(x)));
     numbers!(i32, plain1, |x| x != 0, |x| to_f16(f64::from(x)).to_f32(), |x| element::to_bf16(f64::from(x)).to_f32());
     numbers!(i64, plain1, |x| x != 0, |x| to_f16(x as f64).to_f32(), |x| element::to_bf16(x as f64).to_f32());
-    numbers!(u8, plain1, |x| x != 0, |x| f32::from(x), |x| f32::from(x));
+    numbers!(u8, plain1, |x| x != 0, f32::from, f32::from);
     numbers!(u16, plain1, |x| x != 0, |x| to_f16(f64::from(x)).to_f32(), |x| round_bf16(f32::from(x)));
     numbers!(u32, plain1, |x| x != 0, |x| to_f16(f64::from(x)).to_f32(), |x| element::to_bf16(f64::from(x)).to_f32());
     numbers!(u64, plain1, |x| x != 0, |x| to_f16(x as f64).to_f32(), |x| element::to_bf16(x as f64).to_f32());
