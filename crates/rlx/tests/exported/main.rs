@@ -128,8 +128,7 @@ fn folders(root: &Path, filter: &str) -> Vec<String> {
 
 /// Puts an original and what RLX writes of it beside each other; why not, if it is not written.
 fn written(from: &Path, to: &Path) -> Result<(), String> {
-    let module =
-        rlx::onnx::load(from.join("model.onnx"), &ImportOptions::default()).map_err(|e| e.to_string())?.module;
+    let module = rlx::onnx::load(from.join("model.onnx"), &ImportOptions::default()).map_err(|e| e.to_string())?.module;
     let bytes = rlx::onnx::export(&module).map_err(|e| e.problems.join("; "))?;
     std::fs::create_dir_all(to).unwrap();
     std::fs::write(to.join("written.onnx"), bytes).unwrap();
