@@ -338,7 +338,7 @@ fn spec_2_matmul_precision_has_the_error_that_it_names() {
 fn spec_2_all_inputs_low_from_the_start_are_left_as_they_are() {
     let mut b = Builder::new("main");
     let x = b.input("x", DType::F16, [3, 4]).unwrap();
-    let y = b.matmul(x, x).map_or_else(|_| b.relu(x).unwrap(), |y| y);
+    let y = b.matmul(x, x).unwrap_or_else(|_| b.relu(x).unwrap());
     b.output("y", y).unwrap();
     let g = b.finish();
     let p = compile(g.clone(), &with(&PrecisionPolicy::AlwaysLow(Precision::BF16)));
