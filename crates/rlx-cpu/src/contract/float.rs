@@ -63,6 +63,14 @@ struct Axis {
     steps: Steps,
 }
 
+impl Axis {
+    /// Whether this axis, merged from some, has another one among them; `number` is the walk that counts rows or columns.
+    fn spans(&self, one: &Axis, number: usize) -> bool {
+        let (low, high) = (self.steps[number], self.steps[number].saturating_mul(self.size as i64));
+        one.steps[number] >= low && one.steps[number] < high
+    }
+}
+
 /// An axis's steps, by walk.
 type Steps = SmallVec<[i64; 8]>;
 /// Axes, outermost first.
@@ -189,14 +197,19 @@ pub fn plan(
         m
     };
     let width = WALKS + walks.len();
+    // What an operand is gathered or packed along need not merge; but loops around products step through it.
+    let apart = |axes: &[Axis], inner: &Axis, number: usize, direct: bool| {
+        let rest: AxisList = axes.iter().filter(|a| !inner.spans(a, number)).cloned().collect();
+        merge(&rest, &matters(true, true, direct))
+    };
     let choose = |direct: bool| {
         let mut batch = merge(batch, &matters(true, true, direct));
         let mut m = merge(rows, &matters(left_plain, false, direct));
         let mut n = merge(cols, &matters(false, right_plain && !weight, direct));
         let inner_m = take_largest(&mut m, width);
         let inner_n = if direct { take_largest(&mut n, width) } else { take_last(&mut n, width) };
-        batch.extend(m);
-        batch.extend(n);
+        batch.extend(apart(rows, &inner_m, ROW, direct));
+        batch.extend(apart(cols, &inner_n, COL, direct));
         (batch, inner_m, inner_n)
     };
     let matrix = |w: usize, outer: &AxisList, inner_m: &Axis, inner_n: &Axis| Matrix {
@@ -228,10 +241,7 @@ pub fn plan(
     let sizes: Sizes = outer.iter().map(|a| a.size).collect();
     let steps = |i: usize| outer.iter().map(|a| a.steps[i]).collect::<Strides>();
     let inner = |axes: &[Axis], inner: &Axis, number: usize, own: usize| {
-        // The axes with the numbers of rows (or columns) that the inner one spans.
-        let (low, high) = (inner.steps[number], inner.steps[number].saturating_mul(inner.size as i64));
-        let part: SmallVec<[&Axis; 6]> =
-            axes.iter().filter(|a| a.size != 1 && a.steps[number] >= low && a.steps[number] < high).collect();
+        let part: SmallVec<[&Axis; 6]> = axes.iter().filter(|a| a.size != 1 && inner.spans(a, number)).collect();
         let sizes: Sizes = part.iter().map(|a| a.size).collect();
         let strides: Strides = part.iter().map(|a| a.steps[own]).collect();
         Axes::new(&sizes, &strides)

@@ -331,3 +331,35 @@ fn a_residual_may_lie_where_the_result_goes() {
         (0..240).map(|i| start[i] + (0..8).map(|k| x[i / 20 * 8 + k] * y[k * 20 + i % 20]).sum::<f64>()).collect();
     assert_near(&rig.values(out), &want, 1e-5, "in place");
 }
+
+/// All orders of `n` axes.
+fn orders(n: usize) -> Vec<Vec<usize>> {
+    let Some(last) = n.checked_sub(1) else { return vec![vec![]] };
+    let inserted = |order: Vec<usize>| {
+        (0..n).map(move |at| {
+            let mut order = order.clone();
+            order.insert(at, last);
+            order
+        })
+    };
+    orders(last).into_iter().flat_map(inserted).collect()
+}
+
+/// Axes that lie one way in an operand and another in the result: what merges for the one must not be taken as merged for the other.
+#[test]
+fn axes_merge_only_where_all_walks_do() {
+    for order in orders(4) {
+        for result in orders(4) {
+            for weight in [false, true] {
+                let mut columns = Case::new(&[], &[5], &[2, 3, 32], &[7]);
+                columns.orders = [vec![], order.clone(), result.clone()];
+                columns.weight = weight;
+                check(&columns);
+            }
+            let mut rows = Case::new(&[], &[2, 3, 32], &[24], &[7]);
+            rows.dtypes[0] = DType::F16;
+            rows.orders = [order.clone(), vec![], result];
+            check(&rows);
+        }
+    }
+}
