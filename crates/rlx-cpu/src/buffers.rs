@@ -143,18 +143,53 @@ impl Kept {
     }
 }
 
+/// Bytes before a form: its fingerprint.
+const HEADER: usize = 64;
+
+/// Which form of a weight.
+#[derive(Clone, Copy, Debug)]
+pub struct Form {
+    /// What it is made from and how: differs where the bytes would.
+    pub fingerprint: u64,
+    /// How many bytes it has; `None` for more than memory can have.
+    pub bytes: Option<usize>,
+}
+
+impl Form {
+    /// Where the bytes begin in a kept form, if that is this one and all there: it may have been read from a file.
+    #[inline]
+    fn within(&self, kept: &Kept) -> Option<Ptr> {
+        let found = kept.as_slice();
+        let same = found.first_chunk::<8>().is_some_and(|&b| u64::from_le_bytes(b) == self.fingerprint);
+        let whole = found.len().checked_sub(HEADER).zip(self.bytes).is_some_and(|(n, bytes)| n >= bytes);
+        (same && whole).then(|| Ptr(kept.as_ptr().wrapping_add(HEADER).cast_mut()))
+    }
+}
+
 /// A form of a weight that a kernel reads faster, made at its first run and kept while the parameter keeps its value.
 #[derive(Debug, Default)]
 pub struct Weight(OnceLock<Kept>);
 
 impl Weight {
-    /// The form, made by `make` unless it is there. `None` where `make` had no memory: then use the weight as it is.
-    pub fn get_or_make(&self, make: impl FnOnce() -> Option<AlignedBuffer>) -> Option<&Kept> {
-        if let Some(w) = self.0.get() {
-            return Some(w);
+    /// Where this form lies, if it was made.
+    #[inline]
+    pub fn has(&self, form: &Form) -> Option<Ptr> {
+        form.within(self.0.get()?)
+    }
+
+    /// Where this form lies; written by `make` into memory aligned to a cache line unless there is one. `None` where another form is
+    /// kept (another binding's kernel may read the weight as another matrix) or there is no memory: then use the weight as it is.
+    #[inline]
+    pub fn form(&self, form: &Form, make: impl FnOnce(Ptr)) -> Option<Ptr> {
+        if self.0.get().is_none() {
+            let mut memory = AlignedBuffer::uninit(form.bytes?.checked_add(HEADER)?).ok()?;
+            let start = memory.as_mut_ptr();
+            // SAFETY: the header is within the memory, which is aligned beyond 8 bytes.
+            unsafe { start.cast::<u64>().write(form.fingerprint.to_le()) };
+            make(Ptr(start.wrapping_add(HEADER)));
+            self.0.get_or_init(|| Kept::Own(Arc::new(memory)));
         }
-        let made = make()?;
-        Some(self.0.get_or_init(|| Kept::Own(Arc::new(made))))
+        self.has(form)
     }
 
     /// The form, if it was made.

@@ -4,18 +4,42 @@
 use super::float::Product;
 use super::kept::Numbers;
 use super::operand::fingerprint_of;
-use crate::buffers::{Ptr, RunCx};
+use crate::buffers::{Form, Ptr, RunCx};
 use crate::epilogue::Finish;
 use crate::epilogue::tile::OnBlocks;
 use crate::gemm::{self, Bytes, IntArgs, IntLayout, gemm_integers, gemm_tasks, pack_integers};
 use crate::space::position;
 use crate::tile::code::Code;
 use crate::tile::{io, scratch};
-use rlx_driver::AlignedBuffer;
 use rlx_ir::DType;
 
-/// Bytes before kept panels: the fingerprint, and whether elements fit bytes.
-const HEADER: usize = 64;
+/// How the right operand's panels lie.
+#[derive(Clone, Copy)]
+struct Packing {
+    form: Form,
+    layout: IntLayout,
+    /// Bytes of a slab.
+    slab: usize,
+}
+
+impl Packing {
+    /// `bytes` says that all elements less their zero points are within −128..=127.
+    fn new(p: &Product, run: &RunCx<'_>, bytes: bool) -> Option<Packing> {
+        let b = p.right();
+        let layout = IntLayout::new(run.isa, p.k, bytes);
+        let slab = layout.bytes(p.n)?;
+        let own = fingerprint_of(run.isa, b.buffer, b.offset, [&b.slabs, &b.rows, &b.cols]);
+        let fingerprint = p.right_scales.zero.iter().fold(own ^ layout.id(), |h, n| {
+            h.rotate_left(7) ^ fingerprint_of(run.isa, n.buffer, n.offset, [&n.slabs, &n.rows, &n.cols])
+        });
+        Some(Packing { form: Form { fingerprint, bytes: slab.checked_mul(b.slabs.len()) }, layout, slab })
+    }
+
+    /// With its panels at `data`.
+    fn at(self, data: Ptr) -> Panels {
+        Panels { data, layout: self.layout, slab: self.slab }
+    }
+}
 
 /// Packed right operands.
 #[derive(Clone, Copy)]
@@ -25,17 +49,18 @@ struct Panels {
     slab: usize,
 }
 
-fn fingerprint(p: &Product, run: &RunCx<'_>) -> u64 {
-    let b = p.right();
-    let own = fingerprint_of(run.isa, b.buffer, b.offset, [&b.slabs, &b.rows, &b.cols]);
-    p.right_scales.zero.iter().fold(own ^ 0x69, |h, n| {
-        h.rotate_left(7) ^ fingerprint_of(run.isa, n.buffer, n.offset, [&n.slabs, &n.rows, &n.cols])
+/// The panels that were kept, whichever elements they are of.
+fn made(p: &Product, run: &RunCx<'_>) -> Option<Panels> {
+    let weight = run.weight?;
+    [true, false].into_iter().find_map(|bytes| {
+        let packing = Packing::new(p, run, bytes)?;
+        Some(packing.at(weight.has(&packing.form)?))
     })
 }
 
 /// True if a run reads the right operand where it lies, and not only its kept panels.
 pub fn reads_right(p: &Product, run: &RunCx<'_>) -> bool {
-    run.weight.and_then(|w| w.made()).is_none_or(|m| panels_in(p, run, m.as_slice()).is_none())
+    made(p, run).is_none()
 }
 
 /// The element of a right operand less its zero point.
@@ -115,38 +140,20 @@ impl<'a> Elements<'a> {
     }
 }
 
-/// Packs all slabs; `start` gives memory for so many bytes.
+/// Packs all slabs to `to`.
 /// # Safety
-/// `run` has the memory.
-unsafe fn pack<'m>(
-    p: &Product,
-    run: &RunCx<'_>,
-    start: impl FnOnce(usize) -> Option<&'m mut AlignedBuffer>,
-) -> Option<bool> {
-    let slabs = p.right().slabs.len();
-    // SAFETY: the caller's promise, here and below.
-    let elements: Vec<Elements<'_>> = (0..slabs).map(|s| unsafe { Elements::new(p, run, s) }).collect();
-    // SAFETY: as above.
-    let bytes = elements.iter().all(|e| unsafe { e.fit_bytes() });
-    let layout = IntLayout::new(run.isa, p.k, bytes);
-    let slab = layout.bytes(p.n)?;
-    let memory = start(slab.checked_mul(slabs)?.checked_add(HEADER)?)?;
-    let to = Ptr(memory.as_mut_ptr());
+/// The elements' memory is there; `to` has room.
+unsafe fn pack(p: &Product, run: &RunCx<'_>, packing: &Packing, elements: &[Elements<'_>], to: Ptr) {
+    let layout = &packing.layout;
     for (s, e) in elements.iter().enumerate() {
-        let dst = Ptr(to.get().wrapping_add(HEADER + s * slab));
+        let dst = Ptr(to.get().wrapping_add(s * packing.slab));
         let e = Shared(e);
         run.region.parallel_for(p.n.div_ceil(layout.width), &|j| {
             let e = e.get();
             // SAFETY: indices are in range; each task writes a panel of its own.
-            unsafe { pack_integers(&layout, p.n, j..j + 1, dst.get(), |r, c| e.at(r, c)) };
+            unsafe { pack_integers(layout, p.n, j..j + 1, dst.get(), |r, c| e.at(r, c)) };
         });
     }
-    // SAFETY: the header is within the memory, which is aligned beyond 8 bytes.
-    unsafe {
-        to.get().cast::<u64>().write(fingerprint(p, run).to_le());
-        to.get().cast::<u64>().add(1).write(u64::from(bytes).to_le());
-    }
-    Some(bytes)
 }
 
 /// Elements on several threads: they only read memory, for which `pack`'s caller answers.
@@ -162,35 +169,39 @@ impl<'a> Shared<'a> {
     }
 }
 
-/// The panels that packed memory holds, if it is of this operand and all there.
-fn panels_in(p: &Product, run: &RunCx<'_>, memory: &[u8]) -> Option<Panels> {
-    let (head, rest) = memory.split_first_chunk::<8>()?;
-    let bytes = u64::from_le_bytes(*rest.first_chunk::<8>()?) != 0;
-    let layout = IntLayout::new(run.isa, p.k, bytes);
-    let slab = layout.bytes(p.n)?;
-    let total = slab.checked_mul(p.right().slabs.len())?.checked_add(HEADER)?;
-    let data = Ptr(memory.as_ptr().wrapping_add(HEADER).cast_mut());
-    let fits = u64::from_le_bytes(*head) == fingerprint(p, run) && memory.len() >= total;
-    fits.then_some(Panels { data, layout, slab })
-}
-
-/// The right operand, packed.
+/// Runs `f` with the right operand's panels: kept ones, or else packed for this run.
 /// # Safety
 /// `run` has its memory.
-unsafe fn make(p: &Product, run: &RunCx<'_>) -> Option<AlignedBuffer> {
-    let mut memory = None;
-    // SAFETY: the caller's promise.
-    unsafe { pack(p, run, |bytes| Some(memory.insert(AlignedBuffer::uninit(bytes).ok()?)))? };
-    memory
+unsafe fn with_panels(p: &Product, run: &RunCx<'_>, f: impl FnOnce(Panels)) {
+    if let Some(panels) = made(p, run) {
+        return f(panels);
+    }
+    let slabs = 0..p.right().slabs.len();
+    // SAFETY: the caller's promise, here and below.
+    let elements: Vec<Elements<'_>> = slabs.map(|s| unsafe { Elements::new(p, run, s) }).collect();
+    // SAFETY: as above.
+    let bytes = elements.iter().all(|e| unsafe { e.fit_bytes() });
+    let Some(packing) = Packing::new(p, run, bytes) else { return };
+    // SAFETY: as above; there is room for all slabs.
+    let fill = |to: Ptr| unsafe { pack(p, run, &packing, &elements, to) };
+    if let Some(kept) = run.weight.and_then(|w| w.form(&packing.form, fill)) {
+        return f(packing.at(kept));
+    }
+    let Some(len) = packing.form.bytes else { return };
+    scratch::with(len, |memory| {
+        let to = Ptr(memory.as_mut_ptr());
+        fill(to);
+        f(packing.at(to));
+    });
 }
 
 /// Makes the panels that runs keep.
 /// # Safety
 /// `run` has the right operand's memory.
 pub unsafe fn pack_kept(p: &Product, run: &RunCx<'_>) {
-    if let Some(weight) = run.weight {
+    if run.weight.is_some() {
         // SAFETY: the caller's promise.
-        weight.get_or_make(|| unsafe { make(p, run) });
+        unsafe { with_panels(p, run, |_| ()) };
     }
 }
 
@@ -199,19 +210,7 @@ pub unsafe fn pack_kept(p: &Product, run: &RunCx<'_>) {
 /// As [`crate::map::run`].
 pub unsafe fn run(p: &Product, finish: &Finish, code: &Code, run: &RunCx<'_>) {
     // SAFETY: the caller's promise.
-    let kept = run.weight.and_then(|w| w.get_or_make(|| unsafe { make(p, run) }));
-    let kept = kept.and_then(|m| panels_in(p, run, m.as_slice()));
-    if let Some(panels) = kept {
-        // SAFETY: the caller's promise.
-        return unsafe { products(p, finish, code, run, panels) };
-    }
-    // An operand that changes from run to run.
-    // SAFETY: the caller's promise.
-    let Some(memory) = (unsafe { make(p, run) }) else { return };
-    if let Some(panels) = panels_in(p, run, memory.as_slice()) {
-        // SAFETY: as above.
-        unsafe { products(p, finish, code, run, panels) };
-    }
+    unsafe { with_panels(p, run, |panels| products(p, finish, code, run, panels)) };
 }
 
 /// # Safety

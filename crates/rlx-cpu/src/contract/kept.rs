@@ -2,11 +2,10 @@
 //! for all runs, they are widened while they are multiplied.
 
 use super::operand::{Axes, Operand, fingerprint_of};
-use crate::buffers::{Ptr, RunCx};
+use crate::buffers::{Form, Ptr, RunCx};
 use crate::gemm::{NarrowPanels, PanelElem, PanelLayout, pack_narrow};
 use crate::simd::Isa;
 use crate::tile::io;
-use rlx_driver::AlignedBuffer;
 use rlx_ir::DType;
 
 /// Numbers that go with an operand's elements: zero points or scales, walked as the operand is.
@@ -72,9 +71,6 @@ pub struct Kept {
     group: usize,
 }
 
-/// Bytes before the panels: the fingerprint.
-const HEADER: usize = 64;
-
 impl Kept {
     /// The narrow form of an operand, if it has one.
     pub fn plan(isa: Isa, b: &Operand, scales: &Scales) -> Option<Kept> {
@@ -100,45 +96,26 @@ impl Kept {
         Some(Kept { layout, slab: layout.bytes(n)?, group: group.max(1) })
     }
 
-    fn fingerprint(&self, b: &Operand, scales: &Scales, isa: Isa) -> u64 {
+    fn form(&self, b: &Operand, scales: &Scales, isa: Isa) -> Form {
         let numbers = [&scales.zero, &scales.scale].into_iter().flatten();
         let own = fingerprint_of(isa, b.buffer, b.offset, [&b.slabs, &b.rows, &b.cols]);
-        numbers.fold(own ^ self.layout.id(), |h, n| {
+        let fingerprint = numbers.fold(own ^ self.layout.id(), |h, n| {
             h.rotate_left(7) ^ fingerprint_of(isa, n.buffer, n.offset, [&n.slabs, &n.rows, &n.cols])
-        })
+        });
+        Form { fingerprint, bytes: self.slab.checked_mul(b.slabs.len()) }
     }
 
     /// True if the panels are there, so that [`Kept::panels`] will not read the operand.
     pub fn is_made(&self, b: &Operand, scales: &Scales, run: &RunCx<'_>) -> bool {
-        let fingerprint = self.fingerprint(b, scales, run.isa);
-        run.weight.and_then(|w| w.made()).is_some_and(|m| self.fits(m.as_slice(), fingerprint, b))
-    }
-
-    /// True if bytes are the panels of what has this fingerprint, and are all there.
-    fn fits(&self, bytes: &[u8], fingerprint: u64, b: &Operand) -> bool {
-        let total = self.slab.checked_mul(b.slabs.len()).and_then(|n| n.checked_add(HEADER));
-        bytes.first_chunk::<8>().is_some_and(|&h| u64::from_le_bytes(h) == fingerprint)
-            && total.is_some_and(|n| bytes.len() >= n)
+        run.weight.is_some_and(|w| w.has(&self.form(b, scales, run.isa)).is_some())
     }
 
     /// The first slab's panels, made at the first run; `None` where they cannot be kept.
     /// # Safety
     /// `run` has the operand's memory, and that of its scales.
     pub unsafe fn panels(&self, b: &Operand, scales: &Scales, run: &RunCx<'_>) -> Option<Ptr> {
-        let fingerprint = self.fingerprint(b, scales, run.isa);
-        let kept = run.weight?.get_or_make(|| {
-            let bytes = self.slab.checked_mul(b.slabs.len())?.checked_add(HEADER)?;
-            let mut memory = AlignedBuffer::uninit(bytes).ok()?;
-            let start = memory.as_mut_ptr();
-            // SAFETY: the buffer has room for header and panels, and is aligned beyond 8 bytes.
-            unsafe {
-                start.cast::<u64>().write(fingerprint.to_le());
-                self.pack(b, scales, run, Ptr(start.wrapping_add(HEADER)));
-            }
-            Some(memory)
-        })?;
-        // Another binding's kernel may have packed the operand as another matrix, and what was read may be anything.
-        self.fits(kept.as_slice(), fingerprint, b).then(|| Ptr(kept.as_ptr().wrapping_add(HEADER).cast_mut()))
+        // SAFETY: the caller's promise; there is room for the panels of all slabs.
+        run.weight?.form(&self.form(b, scales, run.isa), |to| unsafe { self.pack(b, scales, run, to) })
     }
 
     /// The panels of a slab.

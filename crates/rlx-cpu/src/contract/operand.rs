@@ -1,12 +1,11 @@
 //! The operands of f32 products as matrices of slabs × rows × columns, of any strides and of any float dtype of up to 32
 //! bits: read where they are, gathered and widened into dense rows, or packed into panels once for all runs.
 
-use crate::buffers::{Kept, Ptr, RunCx, Sizes, Strides};
+use crate::buffers::{Form, Ptr, RunCx, Sizes, Strides};
 use crate::gemm::{Strided, pack_b_panels, packed_b_len, panel_width};
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 use crate::space::{Space, position};
 use crate::tile::{io, scratch};
-use rlx_driver::AlignedBuffer;
 use rlx_ir::DType;
 use smallvec::SmallVec;
 
@@ -148,9 +147,6 @@ impl Kernel for WidenRow {
     }
 }
 
-/// Bytes before the panels: the fingerprint.
-const HEADER: usize = 64;
-
 /// What the bytes of kept forms mean on a level: two levels with equal texts take each other's. Kinds of panels with their widths, the version
 /// of what lies around them, and the sources that pack and read them.
 pub fn layout(isa: Isa) -> String {
@@ -178,12 +174,9 @@ pub type PanelSet = SmallVec<[Panels; 4]>;
 #[derive(Debug)]
 pub struct Rights {
     operands: SmallVec<[Operand; 1]>,
-    /// What the packed forms depend on.
-    fingerprint: u64,
+    form: Form,
     /// Where each operand's panels begin, and how long a slab is, in elements.
     places: SmallVec<[(usize, usize); 2]>,
-    /// Elements of all; `None` where they are more than memory can have.
-    total: Option<usize>,
 }
 
 impl Rights {
@@ -198,11 +191,10 @@ impl Rights {
                 places.push((total, slab));
                 total = total.checked_add(slab.checked_mul(b.slabs.len())?)?.checked_next_multiple_of(16)?;
             }
-            total.checked_mul(size_of::<f32>())?.checked_add(HEADER)?;
-            Some(total)
+            total.checked_mul(size_of::<f32>())
         };
-        let total = lay_out(&mut places);
-        Rights { operands, fingerprint, places, total }
+        let form = Form { fingerprint, bytes: lay_out(&mut places) };
+        Rights { operands, form, places }
     }
 
     /// The operands.
@@ -214,15 +206,6 @@ impl Rights {
     fn at(&self, start: *mut u8) -> PanelSet {
         let start = start.cast::<f32>();
         self.places.iter().map(|&(at, slab)| Panels { data: Ptr(start.wrapping_add(at).cast()), slab }).collect()
-    }
-
-    /// Is this what a kept form was made from, and has it all elements? It may have been read from a file.
-    #[inline]
-    fn made(&self, kept: &Kept) -> bool {
-        let bytes = kept.as_slice();
-        let same = bytes.first_chunk::<8>().is_some_and(|&b| u64::from_le_bytes(b) == self.fingerprint);
-        let elements = bytes.len().checked_sub(HEADER).map(|n| n / size_of::<f32>());
-        same && self.total.is_some_and(|total| elements.is_some_and(|n| n >= total))
     }
 
     /// # Safety
@@ -237,17 +220,7 @@ impl Rights {
 
 /// True if the panels of right operands are kept, so that [`panels`] will not read the operands.
 pub fn has_panels(run: &RunCx<'_>, rights: &Rights) -> bool {
-    run.weight.and_then(|w| w.made()).is_some_and(|kept| rights.made(kept))
-}
-
-/// The panels of right operands that stay the same from run to run, made at the first one; `None` where they cannot be
-/// kept.
-/// # Safety
-/// `run` has the operands' memory.
-unsafe fn all_panels(run: &RunCx<'_>, rights: &Rights) -> Option<PanelSet> {
-    // SAFETY: the caller's promise.
-    let kept = unsafe { kept(run, rights) }?;
-    Some(rights.at(kept.get()))
+    run.weight.is_some_and(|w| w.has(&rights.form).is_some())
 }
 
 /// The panels of one right operand that stays the same from run to run, as [`with_panels`] would have them.
@@ -265,20 +238,8 @@ pub unsafe fn panels(run: &RunCx<'_>, rights: &Rights) -> Option<Panels> {
 /// `run` has the operands' memory.
 #[inline]
 unsafe fn kept(run: &RunCx<'_>, rights: &Rights) -> Option<Ptr> {
-    let weight = run.weight?;
-    let make = || {
-        let mut memory = AlignedBuffer::uninit(rights.total? * size_of::<f32>() + HEADER).ok()?;
-        let start = memory.as_mut_ptr();
-        // SAFETY: the buffer has room for the header and all panels, and is aligned beyond 8 bytes.
-        unsafe {
-            start.cast::<u64>().write(rights.fingerprint.to_le());
-            rights.pack(run, &rights.at(start.wrapping_add(HEADER)));
-        }
-        Some(memory)
-    };
-    let kept = weight.get_or_make(make)?;
-    // Another binding's kernel may have packed the operand as another matrix.
-    rights.made(kept).then(|| Ptr(kept.as_ptr().wrapping_add(HEADER).cast_mut()))
+    // SAFETY: the caller's promise; there is room for all panels.
+    run.weight?.form(&rights.form, |start| unsafe { rights.pack(run, &rights.at(start.get())) })
 }
 
 /// Runs `f` with the panels of right operands: kept ones, or else packed for this run.
@@ -286,11 +247,11 @@ unsafe fn kept(run: &RunCx<'_>, rights: &Rights) -> Option<Ptr> {
 /// `run` has the operands' memory.
 pub unsafe fn with_panels(run: &RunCx<'_>, rights: &Rights, f: impl FnOnce(&[Panels])) {
     // SAFETY: the caller's promise.
-    if let Some(set) = unsafe { all_panels(run, rights) } {
-        return f(&set);
+    if let Some(kept) = unsafe { kept(run, rights) } {
+        return f(&rights.at(kept.get()));
     }
-    let Some(total) = rights.total else { return };
-    scratch::with(total.max(1) * size_of::<f32>(), |memory| {
+    let Some(bytes) = rights.form.bytes else { return };
+    scratch::with(bytes, |memory| {
         let set = rights.at(memory.as_mut_ptr());
         // SAFETY: the caller's promise; the memory has room.
         unsafe { rights.pack(run, &set) };

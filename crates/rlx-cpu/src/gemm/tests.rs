@@ -8,19 +8,19 @@ use std::ops::Range;
 use std::sync::Mutex;
 
 /// A linear congruential generator: numbers in [−1, 1) and in ranges.
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 impl Random {
-    fn bits(&mut self) -> u64 {
+    pub(super) fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         self.0 >> 33
     }
-    fn float(&mut self) -> f32 {
+    pub(super) fn float(&mut self) -> f32 {
         self.bits() as f32 / (1u64 << 30) as f32 - 1.0
     }
-    fn below(&mut self, n: usize) -> usize {
+    pub(super) fn below(&mut self, n: usize) -> usize {
         (self.bits() % n as u64) as usize
     }
-    fn vec(&mut self, n: usize) -> Vec<f32> {
+    pub(super) fn vec(&mut self, n: usize) -> Vec<f32> {
         (0..n).map(|_| self.float()).collect()
     }
 }

@@ -3,25 +3,11 @@
 // Every operand here is a vector of the size that the shapes ask for.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
+use super::tests::Random;
 use super::*;
 use half::{bf16, f16};
 
 const ELEMS: [PanelElem; 5] = [PanelElem::Bf16, PanelElem::F16, PanelElem::I8, PanelElem::I8Zero, PanelElem::U4Zero];
-
-/// Numbers that look random.
-struct Random(u64);
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        self.0 >> 33
-    }
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-    fn float(&mut self) -> f32 {
-        self.next() as f32 / (1u64 << 30) as f32 - 1.0
-    }
-}
 
 /// A right operand in narrow elements: bits, tables, and what each element is worth.
 struct Right {

@@ -3,7 +3,7 @@
 //! The identity comes first, so that a file of another version is refused before anything else of it is read.
 
 use rlx_compile::lir::LirModule;
-use rlx_ir::{DType, Tensor};
+use rlx_ir::DType;
 use serde::{Deserialize, Serialize};
 
 use super::options::Stored;
@@ -88,9 +88,4 @@ pub struct MadeEntry {
     pub layout: String,
     /// The number of its tensor.
     pub tensor: u32,
-}
-
-/// What stands in a program in place of its tensors.
-pub fn placeholder() -> Option<Tensor> {
-    Tensor::zeros(DType::U8, &[0]).ok()
 }

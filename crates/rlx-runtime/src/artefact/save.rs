@@ -7,13 +7,13 @@ use std::path::Path;
 use rlx_compile::target::{Made, Snapshot, TargetModule};
 use rlx_compile::{CompileOptions, Fallback};
 use rlx_driver::Isa;
-use rlx_ir::{Module, Tensor};
+use rlx_ir::{DType, Module, Tensor};
 
 use super::SaveOptions;
 use super::container::{self, Layout};
 use super::error::ArtefactError;
 use super::options::Stored;
-use super::payload::{Body, Entry, INLINE, Identity, MadeEntry, Place, Program, placeholder};
+use super::payload::{Body, Entry, INLINE, Identity, MadeEntry, Place, Program};
 
 /// What was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -131,7 +131,8 @@ pub(crate) fn write_kernels(
         return Err(ArtefactError::Unsupported("a backend gave a graph as a program of kernels".into()));
     };
     let mut tensors = Tensors::default();
-    let nothing = placeholder().ok_or_else(|| ArtefactError::Unsupported("no empty tensor".into()))?;
+    // What stands in the program in place of its tensors.
+    let nothing = Tensor::zeros(DType::U8, &[0]).map_err(|e| ArtefactError::Unsupported(e.to_string()))?;
     let mut sources = HashMap::new();
     if !how.sources {
         for p in module.prepare.iter().flat_map(|p| &p.params).chain(&module.main.params) {
