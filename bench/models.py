@@ -100,7 +100,7 @@ def gpt2(layers=12, width=768, heads=12, vocab=50257, positions=1024):
             outputs.append(
                 helper.make_tensor_value_info(f"present.{i}.{c}", TensorProto.FLOAT, [1, heads, "past + 1", head])
             )
-        s = op("MatMul", [q, op("Transpose", [kv[0]], f"{n}.kt", perm=[0, 1, 3, 2])], f"{n}.s")
+        s = op("MatMul", [q, op("Transpose", [kv[0]], f"{n}.keys", perm=[0, 1, 3, 2])], f"{n}.s")
         s = op("Softmax", [op("Mul", [s, "scale"], f"{n}.sm")], f"{n}.p", axis=-1)
         y = op("Transpose", [op("MatMul", [s, kv[1]], f"{n}.o")], f"{n}.ot", perm=[0, 2, 1, 3])
         y = linear(op("Reshape", [y, "whole"], f"{n}.or"), f"{n}.proj", width, width)

@@ -30,6 +30,9 @@ const COLS: usize = 384;
 const DIRECT_ROWS: usize = 4;
 /// Up to so many columns, or rows, rows of A are read where they are: a packed copy would be read too seldom.
 const UNPACKED: (usize, usize) = (256, 24);
+/// From so many elements on, packed B goes past one row of A panel by panel, as it lies in memory: half of it would not
+/// stay in the second cache.
+const STREAMED: usize = 1 << 18;
 /// The alignment of packed operands, in elements.
 const ALIGN: usize = 16;
 
@@ -237,7 +240,11 @@ impl Kernel for Block<'_> {
                         Source::Packed(self.a)
                     }
                 };
-                let step = COLS.next_multiple_of(nr);
+                let streams = S::ROW_STREAMS
+                    && rows.len() == 1
+                    && matches!(args.b, BOperand::Packed(_))
+                    && args.k * cols.len() >= STREAMED;
+                let step = if streams { nr } else { COLS.next_multiple_of(nr) };
                 for c0 in cols.clone().step_by(step) {
                     let part = c0..cols.end.min(c0 + step);
                     // SAFETY: rows and columns lie within C, A is packed, `panels` covers the columns.

@@ -27,6 +27,8 @@ const COLS: usize = 384;
 const AHEAD: usize = 768;
 /// Rows of the largest tile.
 const TILE_ROWS: usize = 6;
+/// From so many rows on a panel of bytes is widened once for all tiles, instead of by each.
+const WIDEN_ROWS: usize = 24;
 
 /// What panels hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -219,6 +221,12 @@ impl IntArgs<'_> {
         (self.block_rows().min(rows) * self.a_row() * 2 + 64).next_multiple_of(64)
     }
 
+    /// Bytes of a widened panel, where there is one.
+    fn panel_bytes(&self) -> usize {
+        let widens = self.layout.elem == IntElem::Pairs8 && self.m >= WIDEN_ROWS;
+        if widens { (self.k.next_multiple_of(2) * self.layout.width * 2).next_multiple_of(64) } else { 0 }
+    }
+
     /// Bytes of scratch that one call of [`gemm_integers`] needs. More may be given: the rest is the hook's.
     pub fn scratch_bytes(&self) -> usize {
         let c = if self.c.is_null() {
@@ -226,7 +234,7 @@ impl IntArgs<'_> {
         } else {
             0
         };
-        self.a_bytes(self.m) + c + 64
+        self.a_bytes(self.m) + self.panel_bytes() + c + 64
     }
 }
 
@@ -297,6 +305,29 @@ impl Kernel for Widen<'_> {
     }
 }
 
+/// One panel of pairs of bytes to pairs of 16 bits.
+struct WidenPanel {
+    from: *const u8,
+    count: usize,
+    to: *mut u8,
+}
+
+impl Kernel for WidenPanel {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let mut i = 0;
+        while i < self.count {
+            // SAFETY: a panel is whole vectors; the scratch holds twice its bytes.
+            unsafe {
+                let pairs = s.load_pairs_i8(self.from.wrapping_add(i).cast());
+                s.store(self.to.add(2 * i).cast(), s.from_bits(pairs));
+            }
+            i += 2 * S::W;
+        }
+    }
+}
+
 impl Kernel for Block<'_> {
     type Output = ();
 
@@ -310,10 +341,11 @@ impl Kernel for Block<'_> {
         let skip = self.scratch.as_ptr().align_offset(64).min(63);
         let (_, rest) = self.scratch.split_at_mut(skip);
         let (a, rest) = rest.split_at_mut(args.a_bytes(args.m) - 64);
+        let (panel, rest) = rest.split_at_mut(args.panel_bytes());
         let block_cols = COLS.next_multiple_of(nr);
         let c_len = if args.c.is_null() { args.block_rows().min(args.m) * block_cols * 4 } else { 0 };
         let (sums, hook_rest) = rest.split_at_mut(c_len);
-        let (a, sums) = (a.as_mut_ptr(), sums.as_mut_ptr().cast::<i32>());
+        let (a, panel, sums) = (a.as_mut_ptr(), panel.as_mut_ptr(), sums.as_mut_ptr().cast::<i32>());
         // SAFETY: the bytes are not read but through what the hook makes of them, and any bytes are f32.
         let hook_rest = unsafe { hook_rest.align_to_mut::<f32>().1 };
         let short = args.epilogue.in_registers();
@@ -327,6 +359,11 @@ impl Kernel for Block<'_> {
                     let at_once = panels_at_once(rows.len());
                     let group = if (cols.end - c).div_ceil(nr) >= at_once { at_once } else { 1 };
                     let width = (cols.end - c).min(group * nr);
+                    let (mut b, mut elem) = (args.b.wrapping_add(c / nr * args.layout.step()), args.layout.elem);
+                    if elem == IntElem::Pairs8 && rows.len() >= WIDEN_ROWS {
+                        s.vectorize(WidenPanel { from: b, count: args.k.next_multiple_of(2) * nr, to: panel });
+                        (b, elem) = (panel, IntElem::Pairs16);
+                    }
                     let mut r = rows.start;
                     for (height, count) in row_tiles(rows.len(), S::TILE_ROWS.min(TILE_ROWS)) {
                         if count == 0 {
@@ -339,7 +376,8 @@ impl Kernel for Block<'_> {
                                     * args.a_row()
                                     * if args.layout.elem == IntElem::Quads8 { 1 } else { 2 },
                             ),
-                            b: args.b.wrapping_add(c / nr * args.layout.step()),
+                            b,
+                            elem,
                             row: r,
                             col: c,
                             count,
@@ -387,6 +425,8 @@ struct Tile<'a> {
     args: &'a IntArgs<'a>,
     a: *const u8,
     b: *const u8,
+    /// What `b` holds.
+    elem: IntElem,
     row: usize,
     col: usize,
     count: usize,
@@ -397,7 +437,7 @@ struct Tile<'a> {
 impl Tile<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S, rows: usize, panels: usize) {
-        match self.args.layout.elem {
+        match self.elem {
             IntElem::Pairs8 => self.sized::<S, Pairs8>(s, rows, panels),
             IntElem::Pairs16 => self.sized::<S, Pairs16>(s, rows, panels),
             IntElem::Quads8 => self.sized::<S, Quads8>(s, rows, panels),

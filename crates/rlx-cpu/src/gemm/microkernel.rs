@@ -168,6 +168,7 @@ impl<const R: usize, const P: usize, const PACKED: bool, const NARROW: bool> Fix
     #[inline(always)]
     unsafe fn sums<S: Simd>(&self, s: S, t: &mut Column) -> Sums<S, R, P> {
         let nr = S::TILE_VECTORS * S::W;
+        let asks = R > 1 || !S::ROW_STREAMS;
         let mut acc: Sums<S, R, P> = [[[s.zero(); MAX_TILE_VECTORS]; P]; R];
         for r in 0..R {
             let row = t.c.at(r, 0);
@@ -191,7 +192,9 @@ impl<const R: usize, const P: usize, const PACKED: bool, const NARROW: bool> Fix
                     let mut a = *first;
                     *first = first.wrapping_add(*step);
                     for _ in 0..t.k {
-                        s.prefetch_far(ahead);
+                        if asks {
+                            s.prefetch_far(ahead);
+                        }
                         ahead = ahead.wrapping_add(ahead_step);
                         self.step(s, &mut acc, b, |r| *a.wrapping_add(r));
                         a = a.wrapping_add(R);
@@ -221,7 +224,9 @@ impl<const R: usize, const P: usize, const PACKED: bool, const NARROW: bool> Fix
                         Left::Packed(..) => break,
                     };
                     for i in 0..n {
-                        s.prefetch_far(ahead);
+                        if asks {
+                            s.prefetch_far(ahead);
+                        }
                         ahead = ahead.wrapping_add(ahead_step);
                         self.step(s, &mut acc, b, |r| *from[r].wrapping_add(i));
                         b = b.wrapping_add(nr);
@@ -250,8 +255,11 @@ impl<const R: usize, const P: usize, const PACKED: bool, const NARROW: bool> Fix
         let vectors = if NARROW { 1 } else { S::TILE_VECTORS };
         for q in 0..P {
             let panel = b.wrapping_add(q * self.0.b_panel);
-            s.prefetch(panel.wrapping_add(PREFETCH_STEPS * nr));
-            if nr > 16 && !NARROW {
+            let asks = R > 1 || !S::ROW_STREAMS;
+            if asks {
+                s.prefetch(panel.wrapping_add(PREFETCH_STEPS * nr));
+            }
+            if asks && nr > 16 && !NARROW {
                 s.prefetch(panel.wrapping_add(PREFETCH_STEPS * nr + 16));
             }
             let mut bv = [s.zero(); MAX_TILE_VECTORS];

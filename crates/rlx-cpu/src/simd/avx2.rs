@@ -73,6 +73,7 @@ impl Simd for Avx2 {
     type M = __m256;
     const W: usize = 8;
     const TILE_ROWS: usize = 6;
+    const ROW_STREAMS: bool = true;
     const TILE_VECTORS: usize = 2;
 
     #[inline(always)]
