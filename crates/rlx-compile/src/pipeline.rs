@@ -12,7 +12,7 @@ use crate::options::{CompileOptions, MatmulPrecision};
 use crate::pass::{Pass, PassCx, PassError, Phase};
 use crate::passes::{
     self, bind_dims, bind_params, canonicalise, cse, dce, fold, hoist, legalise, precision, recognise, scaled_quant,
-    split,
+    split, split_reduce,
 };
 pub use crate::report::{CompileReport, PassReport};
 use crate::target::{Claims, InputStage, Offender, TargetModule};
@@ -52,6 +52,9 @@ const fn quantising(o: &CompileOptions) -> bool {
 fn lowering(o: &CompileOptions) -> bool {
     o.effective_policy().low().is_some() || o.matmul_precision == MatmulPrecision::Medium
 }
+fn by_rows(o: &CompileOptions) -> bool {
+    o.fusion.allows("row")
+}
 const fn recognition(o: &CompileOptions) -> bool {
     o.recognise
 }
@@ -73,6 +76,7 @@ pub const PIPELINE: &[Step] = &[
     step(Transform, &scaled_quant::PASS, quantising),
     step(Transform, &precision::PASS, lowering),
     step(Legalise, &legalise::PASS, always),
+    step(Legalise, &split_reduce::PASS, by_rows),
     step(Legalise, &canonicalise::PASS, folding),
     step(Legalise, &fold::PASS, folding),
     step(Legalise, &cse::PASS, folding),

@@ -14,6 +14,7 @@ pub mod recognise;
 mod regions;
 pub mod scaled_quant;
 pub mod split;
+pub mod split_reduce;
 
 use crate::pass::Pass;
 
@@ -29,6 +30,7 @@ pub const ALL: &[&Pass] = &[
     &scaled_quant::PASS,
     &precision::PASS,
     &legalise::PASS,
+    &split_reduce::PASS,
     &hoist::PASS,
     &split::PASS,
 ];

@@ -271,7 +271,7 @@ impl Emit<'_> {
         self.bases = vec![None; self.nest.ports.len()];
         let mut ports: Vec<u16> = pass.reads.iter().chain(&pass.writes).map(|w| w.0).collect();
         for v in acts.iter().flat_map(|a| a.reads(&self.nest.tape)) {
-            if let Op::Stream(p) | Op::Mask(p) = self.nest.tape.op(v) {
+            if let Op::Stream(p) | Op::Mask(p) | Op::Small(p, _) = self.nest.tape.op(v) {
                 ports.push(p);
             }
         }

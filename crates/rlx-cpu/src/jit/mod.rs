@@ -1,6 +1,6 @@
 //! Machine code for scalar programs: AVX2 on x86-64.
 //!
-//! A program in f32 (with booleans in between) becomes one function that runs over whole rows: a loop for each pass, with
+//! A program in f32, booleans and integers of up to 32 bits becomes one function that runs over whole rows: a loop for each pass, with
 //! all values in registers, where the tile machine makes a loop of each instruction. The function is written by running
 //! the tile machine's own vector functions at a level that records them ([`tape`]): results are the same, bit for bit,
 //! but for which NaN a NaN is.
@@ -16,6 +16,7 @@
 mod asm;
 #[cfg(target_arch = "x86_64")]
 mod emit;
+mod integers;
 pub(crate) mod nest;
 #[cfg(target_arch = "x86_64")]
 mod regs;
@@ -24,10 +25,13 @@ mod tape;
 #[cfg(test)]
 #[cfg(all(target_arch = "x86_64", unix))]
 mod tests;
+#[cfg(test)]
+#[cfg(all(target_arch = "x86_64", unix))]
+mod tests_integers;
 
 use crate::simd::Isa;
 use crate::tile::code::Code;
-use nest::{Nest, Port};
+use nest::{Nest, Port, Width};
 use rlx_driver::{AlignedBuffer, CodePages};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -43,6 +47,8 @@ pub struct Compiled {
     pool: AlignedBuffer,
     /// What each port of the argument block is.
     pub ports: Vec<Port>,
+    /// How each port's elements lie.
+    pub widths: Vec<Width>,
 }
 
 impl Compiled {
@@ -51,7 +57,7 @@ impl Compiled {
         let nest = Nest::new(code, uniform, along)?;
         let emitted = emit::emit(&nest, past_caches)?;
         let pool = AlignedBuffer::copy_of(bytemuck::cast_slice(&emitted.pool)).ok()?;
-        Some(Compiled { pages: CodePages::new(&emitted.code)?, pool, ports: nest.ports })
+        Some(Compiled { pages: CodePages::new(&emitted.code)?, pool, ports: nest.ports, widths: nest.widths })
     }
 
     #[cfg(not(target_arch = "x86_64"))]

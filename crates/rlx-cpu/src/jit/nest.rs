@@ -1,6 +1,7 @@
 //! From a compiled scalar program to a nest of loops: passes over a row's elements with what is uniform between them.
 
-use super::tape::{One, Op, PARTS, Recorder, Tape, Two, V, record};
+use super::integers::{self, Lane};
+use super::tape::{One, Op, PARTS, Recorder, Small, Tape, Two, V, record};
 use crate::simd::{Simd, unary_lanes};
 use crate::tile::code::{Code, Step, What};
 use crate::tile::{Round, f32 as lanes};
@@ -20,6 +21,17 @@ pub enum Port {
     RowResult(u32),
     /// Room for a row of f32, from one pass to a later one.
     Kept,
+}
+
+/// How elements lie in a port's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Width {
+    /// As lanes do.
+    Word,
+    /// One byte, 0 or 1, for a mask.
+    Mask,
+    /// Integers of 8 or 16 bits.
+    Small(Small),
 }
 
 /// A reduction of a pass.
@@ -48,6 +60,8 @@ pub struct Nest {
     pub uniform: Vec<bool>,
     pub stage: Vec<u8>,
     pub ports: Vec<Port>,
+    /// How each port's elements lie; beyond the list they are words.
+    pub widths: Vec<Width>,
     pub reduces: Vec<Reduce>,
     /// Pass number `s` comes after what is uniform of stage `s`.
     pub passes: Vec<Pass>,
@@ -85,6 +99,17 @@ impl Nest {
         n.keep();
         n.ports.iter().try_fold(0u16, |a, _| a.checked_add(1))?;
         Some(n)
+    }
+
+    fn port(&mut self, port: Port, width: Width) -> u16 {
+        self.ports.push(port);
+        self.widths.push(width);
+        self.ports.len() as u16 - 1
+    }
+
+    /// How a port's elements lie.
+    pub fn width(&self, port: u16) -> Width {
+        self.widths.get(port as usize).copied().unwrap_or(Width::Word)
     }
 
     fn stage_of_reduce(&self, r: &Reduce) -> u8 {
@@ -152,8 +177,7 @@ impl Nest {
                 {
                     Some(w) => w.0,
                     None => {
-                        self.ports.push(Port::Kept);
-                        let port = self.ports.len() as u16 - 1;
+                        let port = self.port(Port::Kept, Width::Word);
                         self.passes[before].writes.push((port, v));
                         port
                     }
@@ -182,36 +206,34 @@ fn build(s: Recorder, code: &Code, uniform: &[bool], along: &[bool]) -> Option<N
         uniform: Vec::new(),
         stage: Vec::new(),
         ports: Vec::new(),
+        widths: Vec::new(),
         reduces: Vec::new(),
         passes: Vec::new(),
         row_results: Vec::new(),
     };
     let mut values: Vec<V> = vec![V(0); code.steps.len()];
     for (i, step) in code.steps.iter().enumerate().filter(|(_, s)| s.live) {
-        if !matches!(step.dtype, DType::F32 | DType::Bool | DType::BF16 | DType::F16) {
-            return None;
-        }
+        let lane = Lane::of(step.dtype)?;
         let half = matches!(step.dtype, DType::BF16 | DType::F16);
         if step.round != Round::None && !half {
             return None;
         }
         let read = code.steps.iter().any(|s| s.live && s.args.contains(&(i as u32)));
         let arg = |k: usize| step.args.get(k).and_then(|&a| values.get(a as usize)).copied();
-        let bool = step.dtype == DType::Bool;
         let v = match step.what {
-            What::Const(bits) if bool => s.splat_i(-i32::from(bits[0] != 0)),
-            What::Const(bits) => s.splat_i(bits[0] as i32),
+            What::Const(bits) => s.splat_i(lane.bits(bits[0])),
+            What::Index(_) | What::Size(_) if !matches!(step.dtype, DType::F32 | DType::I32) => return None,
             What::Read(_) | What::Index(_) | What::Size(_) => {
-                n.ports.push(Port::Source(i as u32));
-                let port = n.ports.len() as u16 - 1;
-                match (uniform[i], bool) {
+                let port = n.port(Port::Source(i as u32), lane.width());
+                match (uniform[i], lane) {
                     (true, _) => s.push(Op::Uniform(port)),
-                    (false, true) => s.push(Op::Mask(port)),
-                    (false, false) => s.push(Op::Stream(port)),
+                    (false, Lane::Mask) => s.push(Op::Mask(port)),
+                    (false, Lane::Small(small)) => s.push(Op::Small(port, small)),
+                    (false, Lane::Float | Lane::Int) => s.push(Op::Stream(port)),
                 }
             }
             What::Acc => return None,
-            What::Reduce(_) if bool || half => return None,
+            What::Reduce(_) if lane != Lane::Float || half => return None,
             What::Reduce(kind) => reduce(s, &mut n, kind, arg(0)?)?,
             What::Run(_) => {
                 let v = apply(s, code, step, [arg(0), arg(1), arg(2)])?;
@@ -229,13 +251,14 @@ fn build(s: Recorder, code: &Code, uniform: &[bool], along: &[bool]) -> Option<N
     for (i, &r) in code.results.iter().enumerate() {
         let step = code.steps.get(r as usize)?;
         let along = *along.get(i)?;
-        let half = matches!(step.dtype, DType::BF16 | DType::F16);
+        let lane = Lane::of(step.dtype)?;
         // One number a row is written as it is.
-        if step.dtype != DType::F32 && !(half && along) {
+        if !along && step.dtype != DType::F32 {
             return None;
         }
-        n.ports.push(if along { Port::Result(i as u32) } else { Port::RowResult(i as u32) });
-        n.row_results.push((n.ports.len() as u16 - 1, values[r as usize]));
+        let kind = if along { Port::Result(i as u32) } else { Port::RowResult(i as u32) };
+        let port = n.port(kind, lane.width());
+        n.row_results.push((port, values[r as usize]));
     }
     Some(n)
 }
@@ -283,6 +306,14 @@ fn apply(s: Recorder, code: &Code, step: &Step, args: [Option<V>; 3]) -> Option<
     let of = |k: usize| step.args.get(k).and_then(|&a| code.steps.get(a as usize)).map(|s| s.dtype);
     let (a, operand) = (args[0]?, of(0)?);
     let bool = operand == DType::Bool;
+    if let Elementwise::Convert { to, .. } = step.op? {
+        return convert(s, a, operand, to);
+    }
+    if step.op? != Elementwise::Select
+        && let lane @ (Lane::Int | Lane::Small(_)) = Lane::of(operand)?
+    {
+        return integers::apply(s, step.op?, lane, operand, args);
+    }
     Some(match step.op? {
         Elementwise::Unary(Unary::Not) if bool => s.not_m(a),
         Elementwise::Unary(f) if !bool => match f {
@@ -311,11 +342,22 @@ fn apply(s: Recorder, code: &Code, step: &Step, args: [Option<V>; 3]) -> Option<
         }
         Elementwise::Clamp if !bool => lanes::clamp_lanes(s, a, args[1]?, args[2]?),
         Elementwise::Select => s.select(a, args[1]?, args[2]?),
-        Elementwise::Convert { to: DType::Bool, .. } if operand == DType::F32 => {
-            s.two(Two::Compare(4), a, s.splat(0.0))
-        }
-        Elementwise::Convert { to: DType::F32 | DType::BF16 | DType::F16, .. } if !bool => a,
-        Elementwise::Convert { to: DType::F32, .. } if bool => s.and_i(a, s.splat(1.0)),
         _ => return None,
+    })
+}
+
+fn convert(s: Recorder, a: V, from: DType, to: DType) -> Option<V> {
+    Some(match (Lane::of(from)?, Lane::of(to)?) {
+        (Lane::Float, Lane::Float) => a,
+        (Lane::Float, Lane::Mask) => s.two(Two::Compare(4), a, s.splat(0.0)),
+        (Lane::Float, lane) => integers::from_float(s, a, lane),
+        (Lane::Mask, Lane::Float) if to == DType::F32 => s.and_i(a, s.splat(1.0)),
+        (Lane::Mask, Lane::Mask) => a,
+        (Lane::Mask, Lane::Int | Lane::Small(_)) => s.and_i(a, s.splat_i(1)),
+        (_, Lane::Mask) => s.not_m(s.eq_i(a, s.splat_i(0))),
+        // To halves of more than 11 bits there are two roundings.
+        (_, Lane::Float) if to == DType::F32 => s.to_float(a),
+        (_, Lane::Float) => return None,
+        (_, lane) => integers::wrap(s, a, lane),
     })
 }

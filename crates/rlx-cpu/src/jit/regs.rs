@@ -3,7 +3,8 @@
 
 use super::asm::{Operand, ymm};
 use super::emit::Emit;
-use super::tape::{One, Op, Tape, Two, V};
+use super::nest::Width;
+use super::tape::{One, Op, Small, Tape, Two, V};
 use iced_x86::{Code, MemoryOperand, Register};
 use smallvec::SmallVec;
 use std::collections::HashMap;
@@ -100,6 +101,11 @@ impl<'e, 'a, 'n> Block<'e, 'a, 'n> {
                     self.used([v]);
                 }
                 Act::Partial(reduce, v) => self.partial(reduce, v),
+                Act::Write(port, v) if self.e.nest.width(port) != Width::Word => {
+                    let r = self.register(v, 0);
+                    self.narrow(port, r);
+                    self.used([v]);
+                }
                 Act::Write(port, v) => {
                     let r = self.register(v, 0);
                     let turn = if let Turn::Whole(k) = self.turn { 8 * k } else { 0 };
@@ -122,6 +128,36 @@ impl<'e, 'a, 'n> Block<'e, 'a, 'n> {
                 }
             }
         }
+    }
+
+    /// Writes lanes as what is narrower in memory. In the last turns that may be more than there are elements: there is room.
+    fn narrow(&mut self, port: u16, r: u8) {
+        let low = |n: u8| Register::XMM0 + u32::from(n & 15);
+        let t = self.allocate(1 << r);
+        let (from, t) = (low(r), low(t));
+        let turn = if let Turn::Whole(k) = self.turn { 8 * k } else { 0 };
+        let (width, words, bytes) = match self.e.nest.width(port) {
+            Width::Small(Small::U16) => (2, Code::VEX_Vpackusdw_xmm_xmm_xmmm128, None),
+            Width::Small(Small::I16) => (2, Code::VEX_Vpackssdw_xmm_xmm_xmmm128, None),
+            Width::Small(Small::U8) => {
+                (1, Code::VEX_Vpackssdw_xmm_xmm_xmmm128, Some(Code::VEX_Vpackuswb_xmm_xmm_xmmm128))
+            }
+            Width::Small(Small::I8) | Width::Mask | Width::Word => {
+                (1, Code::VEX_Vpackssdw_xmm_xmm_xmmm128, Some(Code::VEX_Vpacksswb_xmm_xmm_xmmm128))
+            }
+        };
+        self.op(Code::VEX_Vextracti128_xmmm128_ymm_imm8, [t.into(), ymm(r).into(), Operand::I(1)]);
+        self.op(words, [t.into(), from.into(), t.into()]);
+        if let Some(bytes) = bytes {
+            self.op(bytes, [t.into(), t.into(), t.into()]);
+        }
+        if self.e.nest.width(port) == Width::Mask {
+            let ones = self.e.constant(0x0101_0101);
+            self.op(Code::VEX_Vandps_xmm_xmm_xmmm128, [t.into(), t.into(), ones.into()]);
+        }
+        let to = self.e.stream(port, width, turn);
+        let store = if width == 1 { Code::VEX_Vmovq_xmmm64_xmm } else { Code::VEX_Vmovups_xmmm128_xmm };
+        self.op(store, [to.into(), t.into()]);
     }
 
     fn op<const N: usize>(&mut self, code: Code, operands: [Operand; N]) {
@@ -190,7 +226,7 @@ impl<'e, 'a, 'n> Block<'e, 'a, 'n> {
     fn lies_in_memory(&self, v: V) -> bool {
         let source = matches!(
             self.e.nest.tape.op(v),
-            Op::Const(_) | Op::Part(..) | Op::Partial(_) | Op::Stream(_) | Op::Mask(_)
+            Op::Const(_) | Op::Part(..) | Op::Partial(_) | Op::Stream(_) | Op::Mask(_) | Op::Small(..)
         );
         source
             || self.e.home(v).is_some()
@@ -255,6 +291,16 @@ impl<'e, 'a, 'n> Block<'e, 'a, 'n> {
             self.op(Code::VEX_Vpmovzxbd_ymm_xmmm64, [y.into(), m.into()]);
             self.op(Code::VEX_Vpslld_ymm_ymm_imm8, [y.into(), y.into(), Operand::I(31)]);
             self.op(Code::VEX_Vpsrad_ymm_ymm_imm8, [y.into(), y.into(), Operand::I(31)]);
+        } else if let Op::Small(port, small) = op {
+            let turn = if let Turn::Whole(k) = self.turn { 8 * k } else { 0 };
+            let m = self.e.stream(port, small.bytes(), turn);
+            let code = match small {
+                Small::I8 => Code::VEX_Vpmovsxbd_ymm_xmmm64,
+                Small::U8 => Code::VEX_Vpmovzxbd_ymm_xmmm64,
+                Small::I16 => Code::VEX_Vpmovsxwd_ymm_xmmm128,
+                Small::U16 => Code::VEX_Vpmovzxwd_ymm_xmmm128,
+            };
+            self.op(code, [y.into(), m.into()]);
         } else {
             let kept = self.kept.iter().find(|k| k.1 == v).map(|k| k.0);
             let port = if let Op::Stream(p) = op { Some(p) } else { None };
@@ -382,6 +428,10 @@ impl<'e, 'a, 'n> Block<'e, 'a, 'n> {
             Two::Xor => (Code::VEX_Vxorps_ymm_ymm_ymmm256, true),
             Two::AddI => (Code::VEX_Vpaddd_ymm_ymm_ymmm256, true),
             Two::SubI => (Code::VEX_Vpsubd_ymm_ymm_ymmm256, false),
+            Two::MulI => (Code::VEX_Vpmulld_ymm_ymm_ymmm256, true),
+            Two::MinI => (Code::VEX_Vpminsd_ymm_ymm_ymmm256, true),
+            Two::MaxI => (Code::VEX_Vpmaxsd_ymm_ymm_ymmm256, true),
+            Two::GtI => (Code::VEX_Vpcmpgtd_ymm_ymm_ymmm256, false),
             Two::EqI => (Code::VEX_Vpcmpeqd_ymm_ymm_ymmm256, true),
             Two::Compare(_) => (Code::VEX_Vcmpps_ymm_ymm_ymmm256_imm8, false),
         };

@@ -1,7 +1,8 @@
 //! Runs a program's function on rows of a kernel: finds each port's memory, gathers what does not lie in place.
 
 use super::Compiled;
-use super::nest::Port;
+use super::integers::Lane;
+use super::nest::{Port, Width};
 use crate::buffers::{Buffers, Sizes, Strides};
 use crate::space::position;
 use crate::tile::code::{Bits, Code, What};
@@ -30,10 +31,10 @@ enum Feed {
     Place(Line),
     /// It is gathered into a slot.
     Gather(Line, usize),
-    /// A boolean for the whole row, as a mask in a slot.
+    /// A boolean or small integer for the whole row, as a lane in a slot.
     Word(Line, usize),
-    /// Indices in a slot: steps over rows and elements, whether one is all.
-    Index(Strides, Strides, usize, bool),
+    /// Indices in a slot: steps over rows and elements, whether one is all, whether they are integers.
+    Index(Strides, Strides, usize, bool, bool),
     /// A number known at bind.
     Number(Bits),
     /// A result that is scattered from a slot.
@@ -103,22 +104,29 @@ impl Rows {
             slots += 1;
             slots - 1
         };
-        for port in &compiled.ports {
+        // What is narrower than a lane is written, and read, eight at a time; only whole eights may lie in place.
+        let eights = inner.iter().product::<usize>() % 8 == 0 && last % 8 == 0;
+        for (port, width) in compiled.ports.iter().zip(&compiled.widths) {
+            let lies = *width == Width::Word || eights;
             feeds.push(match *port {
                 Port::Source(v) => {
                     let step = code.steps.get(v as usize)?;
                     match step.what {
                         What::Read(k) => {
                             let (line, class) = reads.get(k as usize)?.clone();
-                            match (class, step.dtype) {
-                                (Class::Uniform, DType::Bool) => Feed::Word(line, slot()),
-                                (Class::Uniform | Class::InPlace, DType::F32) => Feed::Place(line),
+                            match (class, Lane::of(step.dtype)?) {
+                                (Class::Uniform, Lane::Mask | Lane::Small(_)) => Feed::Word(line, slot()),
+                                (Class::Uniform | Class::InPlace, Lane::Int) => Feed::Place(line),
+                                (Class::Uniform | Class::InPlace, Lane::Float) if line.dtype == DType::F32 => {
+                                    Feed::Place(line)
+                                }
+                                (Class::InPlace, Lane::Small(_)) if lies => Feed::Place(line),
                                 _ => Feed::Gather(line, slot()),
                             }
                         }
                         What::Index(_) => {
                             let (_, outer, inner) = indices.iter().find(|i| i.0 == v)?.clone();
-                            Feed::Index(outer, inner, slot(), modes.uniform[v as usize])
+                            Feed::Index(outer, inner, slot(), modes.uniform[v as usize], step.dtype == DType::I32)
                         }
                         What::Size(_) => Feed::Number(modes.sizes.iter().find(|s| s.0 == v)?.1),
                         _ => return None,
@@ -128,7 +136,7 @@ impl Rows {
                     let (line, direct) = writes.get(i as usize)?.clone();
                     // A row at a time may be read where it is written only by the very same walk.
                     let apart = reads.iter().all(|(r, _)| r.buffer != line.buffer || r.same_walk(&line));
-                    if direct? && apart { Feed::Place(line) } else { Feed::Scatter(line, slot()) }
+                    if direct? && apart && lies { Feed::Place(line) } else { Feed::Scatter(line, slot()) }
                 }
                 Port::RowResult(i) => Feed::Place(writes.get(i as usize)?.0.clone()),
                 Port::Kept => Feed::Slot(slot()),
@@ -144,7 +152,8 @@ impl Rows {
         let points = outer.iter().chain(&inner).fold(size_of::<f32>(), |n, &s| n.saturating_mul(s));
         let touched = points.saturating_mul(moves.iter().filter(|&&m| m).count());
         let results = compiled.ports.iter().all(|p| !matches!(p, Port::RowResult(_) | Port::Kept));
-        let long = many && results && inner.iter().product::<usize>() >= LONG;
+        let words = compiled.widths.iter().all(|&w| w == Width::Word);
+        let long = many && results && words && inner.iter().product::<usize>() >= LONG;
         let past = if long && touched > past_caches() { cache.get(code, &modes.uniform, &along, true) } else { None };
         Some(Rows { code: compiled, past, moves, outer, inner, last, feeds, slots, many })
     }
@@ -259,8 +268,9 @@ impl Rows {
             match feed {
                 Feed::Place(line) => {
                     let at = position(r, &self.outer, line.offset, &line.outer);
-                    let p = bufs.base(line.buffer).wrapping_offset(at as isize * size_of::<f32>() as isize);
-                    (p, line.outer.last().copied().unwrap_or(0).wrapping_mul(size_of::<f32>() as i64))
+                    let size = line.dtype.bits() as i64 / 8;
+                    let p = bufs.base(line.buffer).wrapping_offset((at * size) as isize);
+                    (p, line.outer.last().copied().unwrap_or(0).wrapping_mul(size))
                 }
                 Feed::Gather(line, s) => {
                     let start = position(r, &self.outer, line.offset, &line.outer);
@@ -271,18 +281,23 @@ impl Rows {
                 }
                 Feed::Word(line, s) => {
                     let start = position(r, &self.outer, line.offset, &line.outer);
-                    let mut byte = 0u8;
+                    let mut bits = 0u64;
                     let one = Block { sizes: &[], strides: &[] };
-                    io::load(line.dtype, bufs.base(line.buffer), start, one, &raw mut byte);
-                    *slot(*s).cast::<u32>() = if byte != 0 { u32::MAX } else { 0 };
+                    io::load(line.dtype, bufs.base(line.buffer), start, one, (&raw mut bits).cast());
+                    let lane = Lane::of(line.dtype).unwrap_or(Lane::Int);
+                    *slot(*s).cast::<i32>() = lane.bits(u64::from_le(bits));
                     (slot(*s), 0)
                 }
-                Feed::Index(outer, inner, s, uniform) => {
+                Feed::Index(outer, inner, s, uniform, whole) => {
                     let start = position(r, &self.outer, 0, outer);
                     let sizes = self.sizes(n);
                     let y = slot(*s).cast::<f32>();
                     for i in 0..if *uniform { 1 } else { n } {
-                        *y.add(i) = position(i, &sizes, start, inner) as f32;
+                        let at = position(i, &sizes, start, inner);
+                        match whole {
+                            true => *y.add(i).cast::<i32>() = at as i32,
+                            false => *y.add(i) = at as f32,
+                        }
                     }
                     (y.cast(), 0)
                 }

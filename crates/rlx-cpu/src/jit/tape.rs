@@ -28,9 +28,43 @@ pub enum Two {
     Xor,
     AddI,
     SubI,
+    MulI,
+    MinI,
+    MaxI,
     EqI,
+    /// `a > b`, with signs.
+    GtI,
     /// A comparison by its predicate's number in the instruction set.
     Compare(u8),
+}
+
+/// An integer of 8 or 16 bits, as a lane of 32 holds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Small {
+    I8,
+    U8,
+    I16,
+    U16,
+}
+
+impl Small {
+    /// Bytes in memory.
+    pub fn bytes(self) -> u32 {
+        match self {
+            Small::I8 | Small::U8 => 1,
+            Small::I16 | Small::U16 => 2,
+        }
+    }
+
+    /// The smallest and the largest.
+    pub fn range(self) -> (i32, i32) {
+        match self {
+            Small::I8 => (-128, 127),
+            Small::U8 => (0, 255),
+            Small::I16 => (-32768, 32767),
+            Small::U16 => (0, 65535),
+        }
+    }
 }
 
 /// An operation of one operand.
@@ -58,6 +92,8 @@ pub enum Op {
     Stream(u16),
     /// One byte, 0 or 1, of each lane from a port, as a mask.
     Mask(u16),
+    /// An integer of fewer than 32 bits of each lane from a port.
+    Small(u16, Small),
     /// One element from a port in all lanes.
     Uniform(u16),
     /// In a loop: the partial result of a reduction so far. There is one for each of [`PARTS`] vectors in turn.

@@ -10,10 +10,10 @@ use rlx_ir::ops::elementwise::{Binary, Compare, Unary};
 use rlx_ir::ops::reduction::ReduceKind;
 use rlx_ir::{DType, Dim, Tensor};
 
-const LENGTHS: [usize; 14] = [0, 1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 100, 513, 16_391];
+pub(super) const LENGTHS: [usize; 14] = [0, 1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 100, 513, 16_391];
 
 /// With machine code and without; nothing where the machine lacks the level.
-fn pair(lir: &Lir, threads: usize) -> Option<[CpuExecutable; 2]> {
+pub(super) fn pair(lir: &Lir, threads: usize) -> Option<[CpuExecutable; 2]> {
     if !super::supported(Isa::Avx2) {
         println!("skipped: no AVX2 here");
         return None;
@@ -22,10 +22,14 @@ fn pair(lir: &Lir, threads: usize) -> Option<[CpuExecutable; 2]> {
 }
 
 #[track_caller]
-fn same(pair: &[CpuExecutable; 2], inputs: &[&Tensor], what: &str) {
+pub(super) fn same(pair: &[CpuExecutable; 2], inputs: &[&Tensor], what: &str) {
     let [a, b] = [0, 1].map(|i| run(&pair[i], inputs));
     for (k, (a, b)) in a.iter().zip(&b).enumerate() {
-        assert_eq!(a.dims(), b.dims());
+        assert_eq!((a.dims(), a.dtype()), (b.dims(), b.dtype()));
+        if a.dtype() != DType::F32 {
+            assert_eq!(a.bytes(), b.bytes(), "{what}: result {k} of {}", a.dtype());
+            continue;
+        }
         let (a, b) = (a.as_slice::<f32>().unwrap(), b.as_slice::<f32>().unwrap());
         for (i, (x, y)) in a.iter().zip(b.iter()).enumerate() {
             let equal = x.to_bits() == y.to_bits() || x.is_nan() && y.is_nan();
@@ -35,7 +39,7 @@ fn same(pair: &[CpuExecutable; 2], inputs: &[&Tensor], what: &str) {
 }
 
 /// Ordinary numbers among zeros, infinities, NaN, subnormals and the largest.
-fn numbers(rng: &mut Rng, dims: &[usize]) -> Tensor {
+pub(super) fn numbers(rng: &mut Rng, dims: &[usize]) -> Tensor {
     const ODD: [f32; 16] = [
         0.0,
         -0.0,

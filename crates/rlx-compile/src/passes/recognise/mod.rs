@@ -1,5 +1,5 @@
 //! Makes whole again what exporters broke up: activations, softmax, norms, attention, rotary embedding, batch normalisation after a
-//! convolution.
+//! convolution, rows taken from a table.
 //!
 //! A graph is copied node by node; after each node the rules look at it and at what it is made of in the new graph, so that a rule sees
 //! what earlier rules made. A rule only replaces the value at its root: what nothing reads any more is dropped by DCE, and other users
@@ -12,6 +12,7 @@ mod conv;
 mod look;
 mod mask;
 mod norm;
+mod one_hot;
 mod quantised;
 mod rotary;
 mod softmax;
@@ -64,6 +65,7 @@ const RULES: &[Rule] = &[
     rule("bias of norm", &["add"], norm::bias),
     rule("rotary_embedding", &["add"], rotary::rotary),
     rule("attention", &["dot_general"], attention::attention),
+    rule("rows of a table", &["dot_general"], one_hot::product),
     rule("integer product", &["dot_general"], quantised::product),
     rule("rows before their numbers", &["gather"], quantised::rows),
     rule("batch_norm into conv", &["batch_norm"], conv::batch_norm),
