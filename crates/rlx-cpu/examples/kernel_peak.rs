@@ -166,6 +166,8 @@ fn convolution(isa: Isa, peak: f64, budget: Duration, image: &Image, last: bool)
         pad_low: r.dims(&[window / 2, window / 2]),
         input: r.access(x, &lay(ci, size)),
         weight: r.access(w, &[cg * kk, kk, window, 1]),
+        input_zero: None,
+        weight_zero: None,
         acc: DType::F32,
         epilogue: epilogue(&mut r, (b, &[0, 1, 0, 0]), Unary::Relu, (y, &lay(co, out))),
     };

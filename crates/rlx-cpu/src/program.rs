@@ -343,7 +343,10 @@ fn weight_operand(k: &Kernel, lir: &Lir, sources: &[Option<WeightSource>]) -> Op
             let scaling = c.rhs_scaling.accesses().map(|a| a.buffer);
             [c.rhs.buffer].into_iter().chain(scaling).map(of).collect()
         }
-        Kernel::Conv(c) => of(c.weight.buffer).map(|s| smallvec::smallvec![s]),
+        Kernel::Conv(c) => {
+            let zero = c.weight_zero.iter().map(|a| a.buffer);
+            [c.weight.buffer].into_iter().chain(zero).map(of).collect()
+        }
         _ => None,
     }
 }

@@ -150,6 +150,10 @@ pub struct ConvKernel {
     pub input: Access,
     /// Walk over out_channels, in_channels / groups, window; for `transposed` over in_channels, out_channels / groups, window.
     pub weight: Access,
+    /// Walk like the input's over what is subtracted from it (before it is padded): an integer of its dtype, the same for all elements.
+    pub input_zero: Option<Access>,
+    /// The same of the weight, walked like it: one for all, or one for each output channel.
+    pub weight_zero: Option<Access>,
     /// Dtype of the accumulator.
     pub acc: DType,
     /// Over batch, out_channels, out_spatial.
@@ -390,6 +394,7 @@ impl Kernel {
             }
             Kernel::Conv(k) => {
                 out.extend([&k.input, &k.weight]);
+                out.extend(k.input_zero.iter().chain(&k.weight_zero));
                 out.extend(&k.epilogue.reads);
             }
             Kernel::Window(k) => out.push(&k.input),
@@ -453,7 +458,9 @@ impl Kernel {
             }
             Kernel::Conv(k) => {
                 let e = &mut k.epilogue;
-                [&mut k.input, &mut k.weight].into_iter().chain(&mut e.reads).chain(&mut e.writes).collect()
+                let operands =
+                    [&mut k.input, &mut k.weight].into_iter().chain(&mut k.input_zero).chain(&mut k.weight_zero);
+                operands.chain(&mut e.reads).chain(&mut e.writes).collect()
             }
             Kernel::Window(k) => vec![&mut k.input, &mut k.output],
             Kernel::Attention(k) => {

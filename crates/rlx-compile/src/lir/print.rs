@@ -63,10 +63,11 @@ impl Lir {
     }
 
     fn scaling(&self, s: &Scaling) -> String {
-        let part = |sign: &str, a: &Option<Access>| {
-            a.as_ref().map_or(String::new(), |a| format!(" {sign} {}", self.access(a)))
-        };
-        format!("{}{}", part("-", &s.zero), part("*", &s.scale))
+        format!("{}{}", self.part("-", &s.zero), self.part("*", &s.scale))
+    }
+
+    fn part(&self, sign: &str, a: &Option<Access>) -> String {
+        a.as_ref().map_or(String::new(), |a| format!(" {sign} {}", self.access(a)))
     }
 
     fn accesses(&self, list: &[Access]) -> String {
@@ -134,13 +135,15 @@ impl Lir {
                 self.accesses(&c.epilogue.writes)
             ),
             Kernel::Conv(c) => format!(
-                "{name} {} groups {} strides {:?} dilations {:?} ({}, {}) epilogue ({}) {} -> {}",
+                "{name} {} groups {} strides {:?} dilations {:?} ({}{}, {}{}) epilogue ({}) {} -> {}",
                 self.sizes(&c.window),
                 c.groups,
                 c.strides,
                 c.dilations,
                 self.access(&c.input),
+                self.part("-", &c.input_zero),
                 self.access(&c.weight),
+                self.part("-", &c.weight_zero),
                 self.accesses(&c.epilogue.reads),
                 self.program(&c.epilogue.program),
                 self.accesses(&c.epilogue.writes)

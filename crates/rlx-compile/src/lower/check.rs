@@ -279,10 +279,12 @@ fn walked<'a>(k: &'a Kernel, size: &impl Fn(DimId) -> Option<i64>) -> Option<Vec
             c.epilogue.writes.iter().for_each(|a| add(a, space.clone(), true));
         }
         Kernel::Conv(c) => {
-            add(&c.input, of(&[&[c.batch, c.in_channels], &c.in_spatial])?, false);
+            let input = of(&[&[c.batch, c.in_channels], &c.in_spatial])?;
+            [&c.input].into_iter().chain(&c.input_zero).for_each(|a| add(a, input.clone(), false));
             let (i, o) = (size(c.in_channels)?, size(c.out_channels)?);
             let head = if c.transposed { [i, o / c.groups.max(1)] } else { [o, i / c.groups.max(1)] };
-            add(&c.weight, [&head[..], &of(&[&c.window])?].concat(), false);
+            let weight = [&head[..], &of(&[&c.window])?].concat();
+            [&c.weight].into_iter().chain(&c.weight_zero).for_each(|a| add(a, weight.clone(), false));
             let space = of(&[&[c.batch, c.out_channels], &c.out_spatial])?;
             c.epilogue.reads.iter().for_each(|a| add(a, space.clone(), false));
             c.epilogue.writes.iter().for_each(|a| add(a, space.clone(), true));

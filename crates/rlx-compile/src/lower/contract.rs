@@ -1,7 +1,8 @@
 //! Contractions: what they accumulate, as the first instruction of an epilogue.
 
+use rlx_ir::ops::Contraction;
 use rlx_ir::ops::elementwise::{Binary, Elementwise};
-use rlx_ir::{DType, Dim, Node, NodeId};
+use rlx_ir::{DType, Dim, Node, NodeId, Op};
 
 use crate::error::CompileError;
 use crate::lir::Scope;
@@ -46,7 +47,15 @@ impl Planner<'_> {
         let [x, w, bias @ ..] = args else {
             return Err(CompileError::Lir(format!("`{}` takes at least two operands", node.op)));
         };
-        let (group, mut acc) = self.accumulate(node, GroupKind::Conv(id), &[x.clone(), w.clone()])?;
+        let operands = match self.integers(node, x, w)? {
+            Some(pair) => {
+                let operands = pair.iter().flat_map(|s| s.vals().cloned()).collect();
+                self.scaled.insert(id, pair);
+                operands
+            }
+            None => vec![x.clone(), w.clone()],
+        };
+        let (group, mut acc) = self.accumulate(node, GroupKind::Conv(id), &operands)?;
         if let [bias] = bias {
             let space = self.groups[group.index()].space.clone();
             let mut column = vec![Dim::ONE; space.len().saturating_sub(1)];
@@ -64,6 +73,34 @@ impl Planner<'_> {
             acc = self.push_item(group, add, vec![Arg::Item(acc), arg], dtype, Scope::Element);
         }
         self.finish_acc(group, acc, node)
+    }
+
+    /// The operands of a convolution of 8-bit integers less zero points, if it is one: one zero point for the input, one for the
+    /// weight or one for each output channel.
+    fn integers(&mut self, node: &Node, x: &Val, w: &Val) -> Result<Option<[Scaled; 2]>, CompileError> {
+        let sum = accumulator(self.ty(self.result(node)?)?.dtype);
+        let plain = matches!(node.op, Op::Contraction(Contraction::Conv(_)));
+        if !plain || sum != DType::I32 || !self.takes_scaled || !self.options.fusion.allows("scaled") {
+            return Ok(None);
+        }
+        let (left, right) = (self.scaled(x, sum, false), self.scaled(w, sum, true));
+        let small = |s: &Option<Scaled>, v: &Val, p: &Self| {
+            s.as_ref().is_none_or(|s| s.scale.is_none())
+                && matches!(p.root(s.as_ref().map_or(v, |s| &s.raw).root).dtype, DType::I8 | DType::U8)
+        };
+        // Along which axes a zero point differs.
+        let still = |s: &Option<Scaled>, p: &Self, from: usize| {
+            s.as_ref().and_then(|s| s.zero.as_ref()).is_none_or(|z| {
+                let walk = p.seen(z);
+                (walk.dims.iter().zip(&walk.strides).skip(from)).all(|(d, s)| *d == Dim::ONE || *s == Dim::ZERO)
+            })
+        };
+        if !small(&left, x, self) || !small(&right, w, self) || !still(&left, self, 0) || !still(&right, self, 1) {
+            return Ok(None);
+        }
+        let what = "its integer operands are read as they are".to_string();
+        self.remark(RemarkKind::Applied, &node.loc, format!("`{}`: {what}", node.op.name()));
+        Ok(Some([left.unwrap_or_else(|| Scaled::plain(x)), right.unwrap_or_else(|| Scaled::plain(w))]))
     }
 
     fn accumulate(

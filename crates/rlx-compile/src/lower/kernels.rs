@@ -130,11 +130,19 @@ impl Emitter<'_> {
         else {
             return Err(short(node));
         };
-        let (xb, xw) = self.read(x)?;
-        let (wb, ww) = self.read(w)?;
         let axes: Vec<usize> = (0..x.dims.len()).collect();
-        let input = self.access(xb, &xw, &axes);
-        let weight = self.access(wb, &ww, &axes);
+        let integers = self.p.scaled.get(&id).cloned();
+        let (x_of, w_of) = match &integers {
+            Some([x, w]) => (x.clone(), w.clone()),
+            None => (Scaled::plain(x), Scaled::plain(w)),
+        };
+        let mut walk = |v: &Val| {
+            let (buffer, walk) = self.read(v)?;
+            Ok::<_, CompileError>(self.access(buffer, &walk, &axes))
+        };
+        let (input, weight) = (walk(&x_of.raw)?, walk(&w_of.raw)?);
+        let input_zero = x_of.zero.as_ref().map(&mut walk).transpose()?;
+        let weight_zero = w_of.zero.as_ref().map(&mut walk).transpose()?;
         let epilogue = self.epilogue(group)?;
         let kernel = ConvKernel {
             transposed,
@@ -150,6 +158,8 @@ impl Emitter<'_> {
             pad_low: self.dims(pad_low),
             input,
             weight,
+            input_zero,
+            weight_zero,
             acc: accumulator(result.dtype),
             epilogue,
         };

@@ -216,6 +216,8 @@ impl Structure<'_> {
                 let (b, m, n, k) = (c.batch.len(), c.m.len(), c.n.len(), c.k.len());
                 self.access(&c.lhs, b + m + k);
                 self.access(&c.rhs, b + n + k);
+                c.lhs_scaling.accesses().for_each(|a| self.access(a, b + m + k));
+                c.rhs_scaling.accesses().for_each(|a| self.access(a, b + n + k));
                 self.epilogue(&c.epilogue, b + m + n);
             }
             Kernel::Conv(c) => {
@@ -227,6 +229,7 @@ impl Structure<'_> {
                 self.same_rank("a convolution", &lengths);
                 self.access(&c.input, 2 + rank);
                 self.access(&c.weight, 2 + rank);
+                c.input_zero.iter().chain(&c.weight_zero).for_each(|a| self.access(a, 2 + rank));
                 self.epilogue(&c.epilogue, 2 + rank);
             }
             Kernel::Window(w) => {

@@ -3,7 +3,7 @@
 
 use super::float::Product;
 use super::kept::Numbers;
-use super::operand::fingerprint_of;
+use super::operand::{Operand, fingerprint_of};
 use crate::buffers::{Form, Ptr, RunCx};
 use crate::epilogue::Finish;
 use crate::epilogue::tile::OnBlocks;
@@ -12,6 +12,29 @@ use crate::space::position;
 use crate::tile::code::Code;
 use crate::tile::{io, scratch};
 use rlx_ir::DType;
+
+/// A right operand of 8-bit integers, less zero points.
+#[derive(Clone, Copy)]
+pub(crate) struct Right<'a> {
+    /// The integers.
+    pub operand: &'a Operand,
+    /// What is subtracted from them.
+    pub zero: Option<&'a Numbers>,
+}
+
+impl<'a> Right<'a> {
+    fn of(p: &'a Product) -> Self {
+        Right { operand: p.right(), zero: p.right_scales.zero.as_ref() }
+    }
+
+    fn rows(&self) -> usize {
+        self.operand.rows.len()
+    }
+
+    fn cols(&self) -> usize {
+        self.operand.cols.len()
+    }
+}
 
 /// How the right operand's panels lie.
 #[derive(Clone, Copy)]
@@ -24,12 +47,12 @@ struct Packing {
 
 impl Packing {
     /// `bytes` says that all elements less their zero points are within −128..=127.
-    fn new(p: &Product, run: &RunCx<'_>, bytes: bool) -> Option<Packing> {
-        let b = p.right();
-        let layout = IntLayout::new(run.isa, p.k, bytes);
-        let slab = layout.bytes(p.n)?;
+    fn new(right: Right<'_>, run: &RunCx<'_>, bytes: bool) -> Option<Packing> {
+        let b = right.operand;
+        let layout = IntLayout::new(run.isa, right.rows(), bytes);
+        let slab = layout.bytes(right.cols())?;
         let own = fingerprint_of(run.isa, b.buffer, b.offset, [&b.slabs, &b.rows, &b.cols]);
-        let fingerprint = p.right_scales.zero.iter().fold(own ^ layout.id(), |h, n| {
+        let fingerprint = right.zero.iter().fold(own ^ layout.id(), |h, n| {
             h.rotate_left(7) ^ fingerprint_of(run.isa, n.buffer, n.offset, [&n.slabs, &n.rows, &n.cols])
         });
         Some(Packing { form: Form { fingerprint, bytes: slab.checked_mul(b.slabs.len()) }, layout, slab })
@@ -43,24 +66,33 @@ impl Packing {
 
 /// Packed right operands.
 #[derive(Clone, Copy)]
-struct Panels {
+pub(crate) struct Panels {
+    /// The first slab's panels.
     data: Ptr,
-    layout: IntLayout,
+    /// How they lie.
+    pub layout: IntLayout,
     slab: usize,
 }
 
+impl Panels {
+    /// The panels of a slab.
+    pub fn slab(&self, slab: usize) -> *const u8 {
+        self.data.get().wrapping_add(slab * self.slab)
+    }
+}
+
 /// The panels that were kept, whichever elements they are of.
-fn made(p: &Product, run: &RunCx<'_>) -> Option<Panels> {
+fn made(right: Right<'_>, run: &RunCx<'_>) -> Option<Panels> {
     let weight = run.weight?;
     [true, false].into_iter().find_map(|bytes| {
-        let packing = Packing::new(p, run, bytes)?;
+        let packing = Packing::new(right, run, bytes)?;
         Some(packing.at(weight.has(&packing.form)?))
     })
 }
 
 /// True if a run reads the right operand where it lies, and not only its kept panels.
 pub fn reads_right(p: &Product, run: &RunCx<'_>) -> bool {
-    made(p, run).is_none()
+    made(Right::of(p), run).is_none()
 }
 
 /// The element of a right operand less its zero point.
@@ -78,13 +110,13 @@ struct Elements<'a> {
 impl<'a> Elements<'a> {
     /// # Safety
     /// `run` has the memory.
-    unsafe fn new(p: &'a Product, run: &RunCx<'_>, slab: usize) -> Elements<'a> {
-        let b = p.right();
+    unsafe fn new(right: Right<'a>, run: &RunCx<'_>, slab: usize) -> Elements<'a> {
+        let b = right.operand;
         let start = b.slabs.at(slab, b.offset);
-        let zero = p.right_scales.zero.as_ref().map(|z| (z, Ptr(run.bufs.base(z.buffer))));
+        let zero = right.zero.map(|z| (z, Ptr(run.bufs.base(z.buffer))));
         let mut e = Elements {
-            rows: (0..p.k).map(|r| b.rows.at(r, start)).collect(),
-            cols: (0..p.n).map(|c| b.cols.at(c, 0)).collect(),
+            rows: (0..right.rows()).map(|r| b.rows.at(r, start)).collect(),
+            cols: (0..right.cols()).map(|c| b.cols.at(c, 0)).collect(),
             base: Ptr(run.bufs.base(b.buffer)),
             signed: b.dtype == DType::I8,
             zero,
@@ -95,7 +127,7 @@ impl<'a> Elements<'a> {
             && z.rows.strides.iter().all(|&s| s == 0)
         {
             // SAFETY: the caller's promise.
-            e.zeros = (0..p.n).map(|c| unsafe { e.zero_at(0, c) }).collect();
+            e.zeros = (0..right.cols()).map(|c| unsafe { e.zero_at(0, c) }).collect();
         }
         e
     }
@@ -143,15 +175,15 @@ impl<'a> Elements<'a> {
 /// Packs all slabs to `to`.
 /// # Safety
 /// The elements' memory is there; `to` has room.
-unsafe fn pack(p: &Product, run: &RunCx<'_>, packing: &Packing, elements: &[Elements<'_>], to: Ptr) {
+unsafe fn pack(cols: usize, run: &RunCx<'_>, packing: &Packing, elements: &[Elements<'_>], to: Ptr) {
     let layout = &packing.layout;
     for (s, e) in elements.iter().enumerate() {
         let dst = Ptr(to.get().wrapping_add(s * packing.slab));
         let e = Shared(e);
-        run.region.parallel_for(p.n.div_ceil(layout.width), &|j| {
+        run.region.parallel_for(cols.div_ceil(layout.width), &|j| {
             let e = e.get();
             // SAFETY: indices are in range; each task writes a panel of its own.
-            unsafe { pack_integers(layout, p.n, j..j + 1, dst.get(), |r, c| e.at(r, c)) };
+            unsafe { pack_integers(layout, cols, j..j + 1, dst.get(), |r, c| e.at(r, c)) };
         });
     }
 }
@@ -172,18 +204,18 @@ impl<'a> Shared<'a> {
 /// Runs `f` with the right operand's panels: kept ones, or else packed for this run.
 /// # Safety
 /// `run` has its memory.
-unsafe fn with_panels(p: &Product, run: &RunCx<'_>, f: impl FnOnce(Panels)) {
-    if let Some(panels) = made(p, run) {
+pub(crate) unsafe fn with_panels(right: Right<'_>, run: &RunCx<'_>, f: impl FnOnce(Panels)) {
+    if let Some(panels) = made(right, run) {
         return f(panels);
     }
-    let slabs = 0..p.right().slabs.len();
+    let slabs = 0..right.operand.slabs.len();
     // SAFETY: the caller's promise, here and below.
-    let elements: Vec<Elements<'_>> = slabs.map(|s| unsafe { Elements::new(p, run, s) }).collect();
+    let elements: Vec<Elements<'_>> = slabs.map(|s| unsafe { Elements::new(right, run, s) }).collect();
     // SAFETY: as above.
     let bytes = elements.iter().all(|e| unsafe { e.fit_bytes() });
-    let Some(packing) = Packing::new(p, run, bytes) else { return };
+    let Some(packing) = Packing::new(right, run, bytes) else { return };
     // SAFETY: as above; there is room for all slabs.
-    let fill = |to: Ptr| unsafe { pack(p, run, &packing, &elements, to) };
+    let fill = |to: Ptr| unsafe { pack(right.cols(), run, &packing, &elements, to) };
     if let Some(kept) = run.weight.and_then(|w| w.form(&packing.form, fill)) {
         return f(packing.at(kept));
     }
@@ -201,7 +233,7 @@ unsafe fn with_panels(p: &Product, run: &RunCx<'_>, f: impl FnOnce(Panels)) {
 pub unsafe fn pack_kept(p: &Product, run: &RunCx<'_>) {
     if run.weight.is_some() {
         // SAFETY: the caller's promise.
-        unsafe { with_panels(p, run, |_| ()) };
+        unsafe { with_panels(Right::of(p), run, |_| ()) };
     }
 }
 
@@ -210,7 +242,7 @@ pub unsafe fn pack_kept(p: &Product, run: &RunCx<'_>) {
 /// As [`crate::map::run`].
 pub unsafe fn run(p: &Product, finish: &Finish, code: &Code, run: &RunCx<'_>) {
     // SAFETY: the caller's promise.
-    unsafe { with_panels(p, run, |panels| products(p, finish, code, run, panels)) };
+    unsafe { with_panels(Right::of(p), run, |panels| products(p, finish, code, run, panels)) };
 }
 
 /// # Safety
@@ -253,7 +285,7 @@ unsafe fn products(p: &Product, finish: &Finish, code: &Code, run: &RunCx<'_>, p
             k: p.k,
             a: Bytes { data: std::ptr::null(), signed, row: p.k as isize, col: 1 },
             a_zero: zero.is_some().then_some(&zero_of as _),
-            b: panels.data.get().wrapping_add(at(&p.right_slab) * panels.slab),
+            b: panels.slab(at(&p.right_slab)),
             layout: panels.layout,
             factors: [None, None],
             c: std::ptr::null_mut(),

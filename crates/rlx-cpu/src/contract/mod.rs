@@ -6,8 +6,8 @@
 
 mod float;
 mod generic;
-mod integer;
-mod kept;
+pub(crate) mod integer;
+pub(crate) mod kept;
 pub(crate) mod operand;
 mod typed;
 

@@ -3,17 +3,21 @@
 //! Floats of up to 32 bits become products of what points see and packed weights ([`product`]), read where it lies, from a
 //! copy with zeros around ([`image`]) or gathered ([`gather`]): a transpose is cut into one plain convolution for each phase of
 //! its strides ([`phase`]). One channel a group has loops of its own
-//! ([`depthwise`]). Other dtypes go element by element ([`generic`]).
+//! ([`depthwise`]). 8-bit integers are gathered as they are and multiplied exactly ([`integer`]). Other dtypes go element by element
+//! ([`generic`]).
 
 mod depthwise;
 mod gather;
 mod generic;
 mod image;
+mod integer;
 pub(crate) mod phase;
 mod product;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_integer;
 
 use crate::buffers::{BindCx, BindError, BoundAccess, RunCx, Sizes, Strides};
 use crate::contract::operand::panels;
@@ -23,7 +27,7 @@ use crate::epilogue::{self, Finish};
 use crate::space::Space;
 use crate::tile::Work;
 use crate::tile::code::Code;
-use rlx_compile::lir::ConvKernel;
+use rlx_compile::lir::{Access, ConvKernel};
 use rlx_ir::DType;
 
 /// A convolution at concrete sizes.
@@ -53,6 +57,7 @@ enum How {
     Nothing,
     Product(Box<product::Product>),
     Depthwise(Box<depthwise::Depthwise>),
+    Integer(Box<integer::Integer>),
     Generic,
 }
 
@@ -137,7 +142,18 @@ pub fn plan(k: &ConvKernel, code: &Code, cx: &BindCx<'_>) -> Result<ConvPlan, Bi
             None => program(&channels_first, 2)?,
         };
     } else {
-        plan.finish = program(&channels_first, 2)?;
+        let zero = |a: &Option<Access>, sizes: &[usize]| a.as_ref().map(|a| cx.access(a, sizes)).transpose();
+        let input_zero = zero(&k.input_zero, &space(&[batch, in_channels], &plan.in_spatial))?;
+        let weight_zero = zero(&k.weight_zero, &space(&channels, &plan.window))?;
+        let zeros = input_zero.is_some() || weight_zero.is_some();
+        match integer::plan(&plan, input_zero, weight_zero) {
+            Some(integer) => {
+                plan.how = How::Integer(Box::new(integer));
+                plan.finish = program(&channels_last, 1 + rank)?;
+            }
+            None if zeros => return Err("a convolution whose zero points differ along an image or a window".into()),
+            None => plan.finish = program(&channels_first, 2)?,
+        }
     }
     Ok(plan)
 }
@@ -172,6 +188,8 @@ pub unsafe fn pack(p: &ConvPlan, run: &RunCx<'_>) {
     let weights = match &p.how {
         How::Product(product) => product.weights(),
         How::Depthwise(d) => d.weights(),
+        // SAFETY: the caller's promise.
+        How::Integer(i) => return unsafe { i.pack(run) },
         How::Nothing | How::Generic => return,
     };
     // SAFETY: the caller's promise.
@@ -188,6 +206,7 @@ pub unsafe fn run(p: &ConvPlan, code: &Code, run: &RunCx<'_>) {
             How::Nothing => {}
             How::Product(product) => product::run(product, p, code, run),
             How::Depthwise(d) => depthwise::run(d, p, code, run),
+            How::Integer(i) => integer::run(i, p, code, run),
             How::Generic => generic::run(p, code, run),
         }
     }

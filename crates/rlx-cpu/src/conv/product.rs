@@ -139,7 +139,7 @@ fn image_blocks(phase: &Phase) -> (usize, usize) {
 }
 
 /// The weights that a phase meets, as rows of taps and channels.
-fn weights(p: &ConvPlan, phase: &Phase, columns: bool) -> Operand {
+pub(super) fn weights(p: &ConvPlan, phase: &Phase, columns: bool) -> Operand {
     let (in_group, out_group) = (p.in_channels / p.groups, p.out_channels / p.groups);
     let w = &p.weight.strides;
     let (group, channel, col) =

@@ -125,6 +125,8 @@ fn check(case: &Case) {
         pad_low: pad_low.iter().map(|&p| rig.dim(p)).collect(),
         input: rig.access(input, 0, &xs),
         weight: rig.access(weight, 0, &ws),
+        input_zero: None,
+        weight_zero: None,
         acc,
         epilogue: Epilogue {
             reads,

@@ -145,6 +145,8 @@ fn convolutions_and_their_transposes() {
                 pad_low,
                 input,
                 weight: weight_walk,
+                input_zero: None,
+                weight_zero: None,
                 acc: DType::F32,
                 epilogue: Epilogue { reads: vec![], program: plain(DType::F32), writes: vec![write] },
             };
