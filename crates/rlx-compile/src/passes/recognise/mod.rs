@@ -67,6 +67,8 @@ const RULES: &[Rule] = &[
     rule("attention", &["dot_general"], attention::attention),
     rule("rows of a table", &["dot_general"], one_hot::product),
     rule("integer product", &["dot_general"], quantised::product),
+    rule("integer convolution", &["conv"], quantised::convolution),
+    rule("narrow integer convolution", &["conv"], quantised::narrow_convolution),
     rule("rows before their numbers", &["gather"], quantised::rows),
     rule("batch_norm into conv", &["batch_norm"], conv::batch_norm),
     rule("scale into conv", &["mul", "div"], conv::scale),

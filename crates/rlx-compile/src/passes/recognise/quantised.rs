@@ -79,6 +79,93 @@ pub(super) fn product(r: &mut Recogniser<'_>, v: ValueId) -> Found {
     g.mul(sum, scale).map(Some)
 }
 
+/// The longest sum of products of integers, each of at most 8 bits and a sign, that f32 holds exactly whatever the order.
+const EXACT: i64 = (1 << 24) / (255 * 255);
+/// With fewer output channels a group, a convolution of integers has no products of matrices to gain from.
+const CHANNELS: i64 = 8;
+
+/// Whether a convolution has few output channels in a group; false where that is not known.
+fn is_narrow(l: Look<'_>, groups: i64, w: ValueId) -> bool {
+    l.shape(w).and_then(|s| s.first()).and_then(Dim::as_const).is_some_and(|n| groups > 1 && n / groups < CHANNELS)
+}
+
+/// A convolution of small integers with few output channels a group and a short sum, which f32 computes exactly.
+pub(super) fn narrow_convolution(r: &mut Recogniser<'_>, v: ValueId) -> Found {
+    let l = r.look();
+    let Some((Op::Contraction(Contraction::Conv(c)), &[x, w])) = l.op(v) else { return Ok(None) };
+    let c = c.clone();
+    let whole = |v: ValueId| {
+        let small = |v: ValueId| converted(l, v).and_then(|x| l.dtype(x)).is_some_and(|d| d.is_int() && d.bits() <= 8);
+        l.dtype(v) == Some(DType::I32)
+            && (small(v) || l.binary(v, Binary::Sub).is_some_and(|(x, z)| small(x) && small(z)))
+    };
+    let depth = l.shape(w).map(|s| Dim::product(s.iter().skip(1).cloned())).and_then(|d| d.as_const());
+    if !is_narrow(l, c.groups, w) || !whole(x) || !whole(w) || depth.is_none_or(|k| k > EXACT) {
+        return Ok(None);
+    }
+    let g = &mut r.rw.b;
+    let (x, w) = (g.convert(x, DType::F32)?, g.convert(w, DType::F32)?);
+    let sum = g.op1(c, &[x, w])?;
+    g.convert(sum, DType::I32).map(Some)
+}
+
+/// A convolution of dequantised operands, with one scale for the input, and one for the weight or one for each output channel.
+pub(super) fn convolution(r: &mut Recogniser<'_>, v: ValueId) -> Found {
+    let l = r.look();
+    let Some((Op::Contraction(Contraction::Conv(c)), &[x, w, ref bias @ ..])) = l.op(v) else { return Ok(None) };
+    let (c, bias) = (c.clone(), bias.first().copied());
+    if is_narrow(l, c.groups, w) {
+        return Ok(None);
+    }
+    let (Some(left), Some(right)) = (real(l, x), real(l, w)) else { return Ok(None) };
+    let (Some(of_x), Some(of_w)) = (l.shape(left.scale).cloned(), l.shape(right.scale).cloned()) else {
+        return Ok(None);
+    };
+    let Some(window) = l.shape(w).cloned() else { return Ok(None) };
+    // A zero point of the input's own kind is subtracted before zeros are put around.
+    let one = |z: Option<ValueId>| z.is_none_or(|z| l.shape(z).is_some_and(|s| s.numel() == Dim::ONE));
+    let by_channel = |s: &rlx_ir::Shape| {
+        s.numel() == Dim::ONE
+            || s.rank() == window.rank() && s.first() == window.first() && s.iter().skip(1).all(|d| *d == Dim::ONE)
+    };
+    let zeros = right.zero.is_none_or(|z| l.shape(z).is_some_and(by_channel));
+    let depth = Dim::product(window.iter().skip(1).cloned());
+    let short = depth.upper_bound_with(l.g.bounds()).is_some_and(|k| k <= LONGEST);
+    if l.dtype(v) != Some(DType::F32)
+        || !short
+        || of_x.numel() != Dim::ONE
+        || !one(left.zero)
+        || !by_channel(&of_w)
+        || !zeros
+    {
+        return Ok(None);
+    }
+    let columns = if of_w.numel() == Dim::ONE {
+        Vec::new()
+    } else {
+        window.first().cloned().into_iter().chain(window.iter().skip(2).map(|_| Dim::ONE)).collect()
+    };
+    let along: Vec<Dim> = window.first().cloned().into_iter().chain(window.iter().skip(2).map(|_| Dim::ONE)).collect();
+    let g = &mut r.rw.b;
+    let mut whole = |side: &Real| {
+        let x = g.convert(side.x, DType::I32)?;
+        side.zero.map_or(Ok(x), |z| g.sub(x, z))
+    };
+    let (x, y) = (whole(&left)?, whole(&right)?);
+    let sum = g.op1(rlx_ir::ops::contraction::Conv { has_bias: false, ..c }, &[x, y])?;
+    let sum = g.convert(sum, DType::F32)?;
+    let (s, t) = (g.reshape(left.scale, Vec::<Dim>::new())?, g.reshape(right.scale, columns)?);
+    let scale = g.mul(s, t)?;
+    let y = g.mul(sum, scale)?;
+    match bias {
+        Some(bias) => {
+            let bias = g.reshape(bias, along)?;
+            g.add(y, bias).map(Some)
+        }
+        None => Ok(Some(y)),
+    }
+}
+
 /// How deep a table's chain of functions may be.
 const DEPTH: usize = 4;
 
