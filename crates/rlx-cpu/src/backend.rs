@@ -4,7 +4,7 @@ use crate::executable::CpuExecutable;
 use crate::library;
 use rlx_compile::report::Fallback;
 use rlx_compile::target::{Claims, ExecutableGraph, InputStage, Made, Peak, common_fallbacks};
-use rlx_compile::{Backend, CompileError, CompileOptions, TargetModule};
+use rlx_compile::{Backend, CompileError, CompileOptions, MatmulPrecision, TargetModule};
 use rlx_driver::{Device, Isa, ThreadPool};
 use rlx_ir::ops::Contraction;
 use rlx_ir::{DType, Node, Op, TensorType};
@@ -77,8 +77,13 @@ impl Backend for CpuBackend {
 
     fn fallbacks(&self, device: Device, options: &CompileOptions) -> Vec<Fallback> {
         let mut all = common_fallbacks(options, &self.claims(device));
-        if crate::jit::supported(options.isa.unwrap_or_else(Isa::best)) {
+        let isa = crate::simd::effective(options.isa.unwrap_or_else(Isa::best));
+        if crate::jit::supported(isa) {
             all.retain(|f| f.option != "jit");
+        }
+        // Three bf16 products are what a matrix unit does.
+        if crate::gemm::amx::has_tiles(isa) && options.matmul_precision == MatmulPrecision::High {
+            all.retain(|f| f.option != "matmul_precision");
         }
         all
     }

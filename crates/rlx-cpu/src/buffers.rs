@@ -5,6 +5,7 @@
 //! of a plan reaches over its space lies within its buffer; kernels rely on that when they use raw pointers, and a
 //! [`Buffers`] table holds, for every buffer, memory of at least the size that the binding gave it.
 
+use rlx_compile::MatmulPrecision;
 use rlx_compile::lir::{Access, BufId, DimId, Lir, View};
 use rlx_driver::{AlignedBuffer, Isa, Region};
 use rlx_ir::{DType, Tensor};
@@ -231,6 +232,8 @@ pub struct BindCx<'a> {
     pub numels: &'a [i64],
     /// Instruction set of the kernels.
     pub isa: Isa,
+    /// How exact products of f32 are to be.
+    pub matmul: MatmulPrecision,
     /// The kernel's buffers by slot: see [`crate::classes`].
     pub slots: &'a [u32],
 }

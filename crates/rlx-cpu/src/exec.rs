@@ -394,7 +394,8 @@ fn deliver(program: &Program, frame: &Frame, bound: &BoundSegment, k: usize, d: 
     let lir = &program.lir;
     let slots = &program.classes.slots[k];
     let ptrs: Memory = slots.iter().map(|&b| frame.ptrs[b as usize]).collect();
-    let cx = crate::buffers::BindCx { lir, dims: &bound.dims, numels: &bound.numels, isa: program.isa, slots };
+    let (isa, matmul) = (program.isa, program.matmul);
+    let cx = crate::buffers::BindCx { lir, dims: &bound.dims, numels: &bound.numels, isa, matmul, slots };
     let node = &lir.kernels[k];
     let failed = |message: String| RunError::Kernel {
         kernel: node.kernel.kind().to_string(),

@@ -81,7 +81,8 @@ impl CpuExecutable {
     /// Compiles a module.
     pub fn new(module: LirModule, options: &CompileOptions) -> Result<CpuExecutable, CompileError> {
         let isa = crate::simd::effective(options.isa.unwrap_or_else(Isa::best));
-        let target = Target { isa, jit: options.jit && crate::jit::supported(isa) };
+        let jit = options.jit && crate::jit::supported(isa);
+        let target = Target { isa, jit, matmul: options.matmul_precision };
         let mut signature = Signature::default();
         let info = |lir: &Lir, name: &Arc<str>, buffer, has_default| PortInfo {
             name: name.clone(),

@@ -5,6 +5,7 @@ use crate::buffers::Ptr;
 use crate::classes::Classes;
 use crate::row::{self, RowCode};
 use crate::tile::code::{Code, Scope};
+use rlx_compile::MatmulPrecision;
 use rlx_compile::lir::{Access, BufId, Epilogue, Kernel, Lir, Storage, View};
 use rlx_driver::{AlignedBuffer, Isa};
 use rlx_ir::dim::Symbol;
@@ -53,6 +54,8 @@ pub struct Target {
     pub isa: Isa,
     /// Whether scalar programs become machine code where they can.
     pub jit: bool,
+    /// How exact products of f32 are to be.
+    pub matmul: MatmulPrecision,
 }
 
 /// For sets of outputs, which kernels they need.
@@ -70,6 +73,8 @@ pub struct Program {
     pub cache: Mutex<BindCache>,
     /// Instruction set.
     pub isa: Isa,
+    /// How exact products of f32 are.
+    pub matmul: MatmulPrecision,
     /// Where constants lie, by buffer.
     pub consts: Vec<(u32, Ptr)>,
     /// Copies of constants whose memory is not aligned.
@@ -97,7 +102,7 @@ impl Program {
         cache: CacheBounds,
         sources: &[Option<WeightSource>],
     ) -> Result<Program, String> {
-        let isa = target.isa;
+        let (isa, matmul) = (target.isa, target.matmul);
         check_buffers(&lir)?;
         let segments = Segments::new(&lir, outer, given)?;
         let codes = lir
@@ -135,6 +140,7 @@ impl Program {
             segments,
             cache: Mutex::new(BindCache::new(cache.entries, cache.bytes)),
             isa,
+            matmul,
             consts,
             _aligned: copies,
             weights,

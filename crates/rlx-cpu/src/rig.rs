@@ -7,6 +7,7 @@ use crate::buffers::{BindCx, Buffers, Ptr, RunCx, Weight};
 use crate::simd::Isa;
 use crate::tile::code::{Code, Scope};
 use crate::tile::io;
+use rlx_compile::MatmulPrecision;
 use rlx_compile::lir::{Access, BufId, Buffer, DimId, Epilogue, Inst, Lir, Literal, ScalarOp, ScalarProgram, Storage};
 use rlx_driver::{AlignedBuffer, ThreadPool};
 use rlx_ir::ops::Elementwise;
@@ -84,11 +85,15 @@ impl Rig {
     }
 
     pub fn bind<R>(&self, isa: Isa, f: impl FnOnce(&BindCx<'_>) -> R) -> R {
+        self.bind_with(isa, MatmulPrecision::Highest, f)
+    }
+
+    pub fn bind_with<R>(&self, isa: Isa, matmul: MatmulPrecision, f: impl FnOnce(&BindCx<'_>) -> R) -> R {
         let value = |d: &Dim| d.as_const().unwrap();
         let dims: Vec<i64> = self.lir.dims.dims().iter().map(value).collect();
         let numels: Vec<i64> = self.lir.buffers.iter().map(|b| dims[b.numel.index()]).collect();
         let slots: Vec<u32> = (0..numels.len() as u32).collect();
-        f(&BindCx { lir: &self.lir, dims: &dims, numels: &numels, isa, slots: &slots })
+        f(&BindCx { lir: &self.lir, dims: &dims, numels: &numels, isa, matmul, slots: &slots })
     }
 
     pub fn run(&mut self, isa: Isa, threads: usize, weight: Option<&Weight>, f: impl FnOnce(&RunCx<'_>)) {

@@ -93,7 +93,7 @@ pub enum MatmulPrecision {
     /// f32 accuracy.
     #[default]
     Highest,
-    /// Three bf16 products.
+    /// Three bf16 products, where a matrix unit does them; f32 elsewhere, and the report says so.
     High,
     /// bf16 inputs, f32 accumulation.
     Medium,

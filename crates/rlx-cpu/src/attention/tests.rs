@@ -7,7 +7,6 @@
 
 use super::*;
 use crate::rig::{Rig, assert_near, dense, noise};
-use crate::simd::Isa;
 use rlx_compile::lir::AttentionMask;
 use rlx_ir::DType;
 
@@ -157,7 +156,7 @@ fn check(c: &Case) {
         DType::F16 => 2e-3,
         _ => 3e-6,
     };
-    for isa in Isa::available() {
+    for isa in crate::simd::levels() {
         let mut first: Option<Vec<u8>> = None;
         for threads in 1..=3 {
             let plan = rig.bind(isa, |cx| plan(&kernel, cx)).unwrap();

@@ -149,7 +149,14 @@ pub fn bind(
             plans.push(p.clone());
             continue;
         }
-        let cx = BindCx { lir, dims: &dims, numels: &numels, isa: program.isa, slots: &program.classes.slots[k] };
+        let cx = BindCx {
+            lir,
+            dims: &dims,
+            numels: &numels,
+            isa: program.isa,
+            matmul: program.matmul,
+            slots: &program.classes.slots[k],
+        };
         match plan(program, k, defines, &cx, &segment.defines) {
             Ok(p) => plans.push(Arc::new(p)),
             Err(e) => {

@@ -6,17 +6,19 @@
 
 use super::ContractPlan;
 use super::kept::{Kept, Numbers, Scales};
-use super::operand::{Axes, Operand, Panels, Rights, has_panels, panels};
+use super::operand::{Axes, Operand, Panels, Rights, has_panels, panels, with_panels};
 use crate::buffers::{BindCx, BindError, BoundAccess, Ptr, RunCx, Sizes, Strides};
 use crate::epilogue::Finish;
 use crate::epilogue::direct::{self, Direct, Matrix};
 use crate::epilogue::halves::{self, Halves};
 use crate::epilogue::menu::Menu;
 use crate::epilogue::tile::OnBlocks;
+use crate::gemm::amx::{Parts, has_tiles};
 use crate::gemm::{self, BOperand, GemmArgs, Planned, Strided, TaskGrid, gemm_tasks, is_one_task};
 use crate::space::position;
 use crate::tile::code::Code;
 use crate::tile::{Work, io, scratch};
+use rlx_compile::MatmulPrecision;
 use rlx_compile::lir::{ContractKernel, Storage};
 use rlx_ir::DType;
 use smallvec::{SmallVec, smallvec};
@@ -43,6 +45,10 @@ pub struct Product {
     pub right_scales: Scales,
     /// The narrow form in which a weight is kept.
     kept: Option<Kept>,
+    /// Both operands are of bf16, and go to a unit that multiplies these.
+    bf16: bool,
+    /// What the matrix unit takes panels of f32 apart to; `None`: they are multiplied as they are.
+    parts: Option<Parts>,
     /// Steps on the loops: slabs of the operands, rows and columns of the output.
     pub left_slab: Strides,
     /// The same of the right one.
@@ -187,7 +193,8 @@ pub fn plan(
     let left_k = Axes::new(k_sizes, p.lhs.strides.get(nb + nm..).unwrap_or(&[]));
     let right_k = Axes::new(k_sizes, p.rhs.strides.get(nb + nn..).unwrap_or(&[]));
     // Operands that are not read where they lie need no merging: gathering goes along any axes.
-    let whole = if integers { byte(p.lhs.dtype) } else { p.lhs.dtype == DType::F32 };
+    let bf16 = !integers && has_tiles(cx.isa) && [p.lhs.dtype, p.rhs.dtype] == [DType::BF16; 2];
+    let whole = if integers { byte(p.lhs.dtype) } else { p.lhs.dtype == DType::F32 || bf16 };
     let left_plain = whole && left_k.single().is_some();
     let right_plain = p.rhs.dtype == DType::F32 && right_k.single().is_some();
     let matters = |left: bool, right: bool, walks_too: bool| -> SmallVec<[bool; 8]> {
@@ -305,7 +312,8 @@ pub fn plan(
     if stray {
         return Ok(None);
     }
-    let kept = if integers { None } else { Kept::plan(cx.isa, &right, &right_scales).filter(|_| weight) };
+    let kept = if integers { None } else { Kept::plan(cx.isa, &right, &right_scales, bf16).filter(|_| weight) };
+    let parts = if integers || kept.is_some() { None } else { parts(cx, bf16, inner_m.size) };
     let mut product = Product {
         m: inner_m.size,
         n: inner_n.size,
@@ -315,7 +323,9 @@ pub fn plan(
         whole: None,
         left_scales,
         right_scales,
+        bf16: bf16 && (kept.is_some() || parts.is_some()),
         kept,
+        parts,
         left_slab,
         right_slab,
         row: steps(ROW),
@@ -330,7 +340,7 @@ pub fn plan(
         }
         d => d,
     };
-    let panels = product.kept.is_none() && !integers && product.right().dtype.is_float();
+    let panels = product.kept.is_none() && parts.is_none() && !integers && product.right().dtype.is_float();
     let one = panels && product.outer.iter().all(|&n| n == 1) && is_one_task(product.m, product.n, product.k);
     if let (true, Some(direct), Some(a)) = (one, &direct, product.left.strided(std::ptr::null(), 0)) {
         let mut args = product.args(a, BOperand::Packed(std::ptr::null()));
@@ -339,6 +349,19 @@ pub fn plan(
         product.whole = Some(Planned::new(cx.isa, &args));
     }
     Ok(Some((product, direct.map(|d| Finish::Direct(Box::new(d))))))
+}
+
+/// How panels of f32 are taken apart for products of so many rows on the level's matrix unit. With few rows, taking them
+/// apart costs more than the unit saves: as measured, six products win from some 64 rows on, fewer products earlier.
+fn parts(cx: &BindCx<'_>, bf16: bool, rows: usize) -> Option<Parts> {
+    let (parts, least) = match cx.matmul {
+        _ if bf16 => (Parts::One, 16),
+        MatmulPrecision::Highest => (Parts::Three, 64),
+        MatmulPrecision::High => (Parts::Two, 32),
+        // What this rounds is of bf16 by now.
+        MatmulPrecision::Medium => return None,
+    };
+    (rows >= least && has_tiles(cx.isa)).then_some(parts)
 }
 
 impl Product {
@@ -410,6 +433,15 @@ pub unsafe fn run(p: &Product, finish: &Finish, code: &Code, run: &RunCx<'_>) {
             // SAFETY: as above.
             return unsafe { products(p, finish, code, run, &Right::Narrow(panels)) };
         }
+    } else if p.right().dtype.is_float() && p.parts.is_some() {
+        // SAFETY: the caller's promise, here and below.
+        return unsafe {
+            with_panels(run, &p.rights, |set| {
+                if let [packed, ..] = set {
+                    products(p, finish, code, run, &Right::Panels(*packed));
+                }
+            })
+        };
     } else if p.right().dtype.is_float()
         // SAFETY: the caller's promise.
         && let Some(packed) = unsafe { panels(run, &p.rights) }
@@ -477,7 +509,9 @@ unsafe fn products(p: &Product, finish: &Finish, code: &Code, run: &RunCx<'_>, r
     let outer: usize = p.outer.iter().product();
     let in_place = p.right();
     let (left_base, right_base) = (Ptr(run.bufs.base(p.left.buffer)), Ptr(run.bufs.base(in_place.buffer)));
-    let gathered = p.left.strided(left_base.get(), 0).is_none();
+    // Multiply-adds take f32.
+    let bf16 = p.bf16 && matches!(right, Right::Narrow(_) | Right::Panels(_));
+    let gathered = p.left.left(left_base.get(), 0, bf16).is_none();
     // Many products share the threads; few are divided.
     let threads = run.region.threads().div_ceil(outer.max(1));
     let grid = gemm_tasks(run.isa, p.m, p.n, p.k, threads);
@@ -491,7 +525,10 @@ unsafe fn products(p: &Product, finish: &Finish, code: &Code, run: &RunCx<'_>, r
         let slab = at(&p.left_slab);
         let b_slab = at(&p.right_slab);
         let b = match right {
-            Right::Panels(panels) => BOperand::Packed(panels.slab(b_slab)),
+            Right::Panels(panels) => match p.parts {
+                Some(parts) => BOperand::Split(panels.slab(b_slab), parts),
+                None => BOperand::Packed(panels.slab(b_slab)),
+            },
             Right::Narrow(panels) => match &p.kept {
                 Some(kept) => BOperand::Narrow(kept.slab(*panels, b_slab)),
                 None => return,
@@ -539,8 +576,8 @@ unsafe fn products(p: &Product, finish: &Finish, code: &Code, run: &RunCx<'_>, r
                     p.left.gather(run.isa, left_base.get(), slab, first..first + rows, dense.as_mut_ptr());
                     args.a = Strided { data: dense.as_ptr(), row: p.k as isize, col: 1 }.into();
                     gemm::gemm_columns(run.isa, &args, &columns, column, memory);
-                } else if let Some(a) = p.left.strided(left_base.get(), slab) {
-                    args.a = a.into();
+                } else if let Some(a) = p.left.left(left_base.get(), slab, bf16) {
+                    args.a = a;
                     gemm::gemm_task(run.isa, &args, &grid, task, memory);
                 }
             }

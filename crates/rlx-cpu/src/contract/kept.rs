@@ -3,6 +3,7 @@
 
 use super::operand::{Axes, Operand, fingerprint_of};
 use crate::buffers::{Form, Ptr, RunCx};
+use crate::gemm::amx::has_tiles;
 use crate::gemm::{NarrowPanels, PanelElem, PanelLayout, pack_narrow};
 use crate::simd::Isa;
 use crate::tile::io;
@@ -72,8 +73,8 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// The narrow form of an operand, if it has one.
-    pub fn plan(isa: Isa, b: &Operand, scales: &Scales) -> Option<Kept> {
+    /// The narrow form of an operand, if it has one; `bf16` says that both operands are of bf16.
+    pub fn plan(isa: Isa, b: &Operand, scales: &Scales, bf16: bool) -> Option<Kept> {
         let (k, n) = (b.rows.len(), b.cols.len());
         let whole = |elem| PanelLayout::new(isa, elem, k, 1);
         let numbers = [&scales.zero, &scales.scale];
@@ -86,6 +87,7 @@ impl Kept {
         let groups = k / group.max(1);
         let scaled = |elem| PanelLayout::new(isa, elem, k, groups);
         let layout = match b.dtype {
+            DType::BF16 if bf16 && has_tiles(isa) => whole(PanelElem::Bf16Tiles),
             DType::BF16 => whole(PanelElem::Bf16),
             DType::F16 => whole(PanelElem::F16),
             DType::I8 if scales.zero.is_none() => scaled(PanelElem::I8),

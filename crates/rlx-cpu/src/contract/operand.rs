@@ -2,7 +2,8 @@
 //! bits: read where they are, gathered and widened into dense rows, or packed into panels once for all runs.
 
 use crate::buffers::{Form, Ptr, RunCx, Sizes, Strides};
-use crate::gemm::{Strided, pack_b_panels, packed_b_len, panel_width};
+use crate::gemm::amx::has_tiles;
+use crate::gemm::{AOperand, Strided, pack_b_panels, packed_b_len, panel_width};
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 use crate::space::{Space, position};
 use crate::tile::{io, scratch};
@@ -69,6 +70,15 @@ impl Operand {
             let data = base.cast::<f32>().wrapping_offset(self.slabs.at(slab, self.offset) as isize);
             Strided { data, row, col }
         })
+    }
+
+    /// The same as the left operand of a product, where it may be one of bf16 too.
+    pub fn left(&self, base: *const u8, slab: usize, bf16: bool) -> Option<AOperand<'static>> {
+        if let (true, DType::BF16) = (bf16, self.dtype) {
+            let data = base.cast::<u16>().wrapping_offset(self.slabs.at(slab, self.offset) as isize);
+            return Some(AOperand::Bf16 { data, row: self.rows.single()?, col: self.cols.single()? });
+        }
+        Some(self.strided(base, slab)?.into())
     }
 
     /// Copies rows of a slab, widened, to dense rows.
@@ -150,7 +160,8 @@ impl Kernel for WidenRow {
 /// What the bytes of kept forms mean on a level: two levels with equal texts take each other's. Kinds of panels with their widths, the version
 /// of what lies around them, and the sources that pack and read them.
 pub fn layout(isa: Isa) -> String {
-    format!("panels 1: f32 by {}; rlx-cpu {}", panel_width(isa), env!("RLX_SOURCES"))
+    let tiles = if has_tiles(isa) { ", bf16 in tiles" } else { "" };
+    format!("panels 1: f32 by {}{tiles}; rlx-cpu {}", panel_width(isa), env!("RLX_SOURCES"))
 }
 
 /// A right operand in panels.

@@ -9,6 +9,7 @@ use super::*;
 use crate::buffers::Weight;
 use crate::rig::{Rig, Step, assert_near, chain, dense, noise};
 use crate::simd::Isa;
+use rlx_compile::MatmulPrecision;
 use rlx_compile::lir::Epilogue;
 use rlx_ir::ops::Elementwise;
 use rlx_ir::ops::elementwise::{Binary, Unary};
@@ -28,6 +29,7 @@ struct Case {
     shared: bool,
     steps: Vec<Step>,
     weight: bool,
+    matmul: MatmulPrecision,
 }
 
 impl Case {
@@ -43,6 +45,7 @@ impl Case {
             shared: false,
             steps: vec![],
             weight: false,
+            matmul: MatmulPrecision::Highest,
         }
     }
 }
@@ -166,17 +169,18 @@ fn check(case: &Case) {
         }
     }
     let tolerance = match case.dtypes[2] {
+        DType::F32 if case.matmul == MatmulPrecision::High => 1e-5 * (total_k as f64).sqrt().max(4.0),
         DType::F32 => 2e-6 * (total_k as f64).sqrt().max(4.0),
         DType::F64 => 1e-12,
         DType::BF16 => 8e-3,
         DType::F16 => 1e-3,
         _ => 0.0,
     };
-    for isa in Isa::available() {
+    for isa in crate::simd::levels() {
         let mut first: Option<Vec<u8>> = None;
         for threads in 1..=3 {
             let code = rig.code(&kernel.epilogue, case.acc, out_sizes.len());
-            let plan = rig.bind(isa, |cx| plan(&kernel, &code, cx)).unwrap();
+            let plan = rig.bind_with(isa, case.matmul, |cx| plan(&kernel, &code, cx)).unwrap();
             let weight = Weight::default();
             for _ in 0..2 {
                 rig.run(isa, threads, case.weight.then_some(&weight), |cx| unsafe { run(&plan, &code, cx) });
@@ -360,6 +364,88 @@ fn axes_merge_only_where_all_walks_do() {
             rows.dtypes[0] = DType::F16;
             rows.orders = [order.clone(), vec![], result];
             check(&rows);
+        }
+    }
+}
+
+/// Enough rows for a matrix unit, where the level has one: f32 taken apart, bf16 in tiles, weights and operands of the run.
+#[test]
+fn products_for_matrix_units() {
+    let gelu = vec![Step::With(ADD, 0), Step::Apply(Elementwise::Unary(Unary::Gelu))];
+    let bf16 = [DType::BF16; 3];
+    for (m, k, n) in [(64, 33, 40), (129, 70, 65), (300, 31, 17), (31, 64, 32), (1, 40, 50)] {
+        for weight in [false, true] {
+            for steps in [vec![], gelu.clone(), vec![Step::With(ADD, 1)]] {
+                let case = Case { weight, steps, ..Case::new(&[], &[m], &[n], &[k]) };
+                check(&case);
+                check(&Case { matmul: MatmulPrecision::High, ..case.clone() });
+                check(&Case { dtypes: bf16, ..case.clone() });
+                check(&Case { dtypes: [DType::BF16, DType::BF16, DType::F32], ..case.clone() });
+                check(&Case { orders: [vec![1, 0], vec![1, 0], vec![1, 0]], ..case.clone() });
+                check(&Case { dtypes: bf16, orders: [vec![1, 0], vec![1, 0], vec![1, 0]], ..case });
+            }
+        }
+    }
+    for dtypes in [[DType::F32; 3], bf16] {
+        for weight in [false, true] {
+            // Attention's projections, products in batches, and rows that must be gathered.
+            let mut heads = Case { weight, dtypes, ..Case::new(&[], &[5, 13], &[3, 20], &[24]) };
+            heads.orders[2] = vec![0, 2, 1, 3];
+            check(&heads);
+            check(&Case { weight, dtypes, ..Case::new(&[2], &[70], &[35], &[40]) });
+            let mut apart = Case { weight, dtypes, ..Case::new(&[], &[8, 9], &[17], &[3, 5]) };
+            apart.orders[0] = vec![0, 2, 1, 3];
+            check(&apart);
+        }
+    }
+}
+
+/// The matrix unit is what multiplies them: its roundings are not those of multiply-adds.
+#[test]
+fn products_for_matrix_units_take_it() {
+    if !crate::gemm::amx::has_tiles(Isa::Amx) {
+        return;
+    }
+    let (m, k, n) = (64, 96, 48);
+    let run_at = |isa: Isa, matmul: MatmulPrecision, dtype: DType, weight: bool| {
+        let mut rig = Rig::default();
+        let (lhs, rhs) = (rig.buffer(dtype, &noise(m * k, 1)), rig.buffer(dtype, &noise(k * n, 2)));
+        let out = rig.buffer(DType::F32, &vec![0.0; m * n]);
+        if weight {
+            rig.weight(rhs);
+        }
+        let kernel = ContractKernel {
+            batch: vec![],
+            m: rig.sizes(&[m]),
+            n: rig.sizes(&[n]),
+            k: rig.sizes(&[k]),
+            lhs: rig.access(lhs, 0, &[k as i64, 1]),
+            rhs: rig.access(rhs, 0, &[1, n as i64]),
+            lhs_scaling: Default::default(),
+            rhs_scaling: Default::default(),
+            acc: DType::F32,
+            epilogue: Epilogue {
+                reads: vec![],
+                program: chain(DType::F32, &[], DType::F32),
+                writes: vec![rig.access(out, 0, &[n as i64, 1])],
+            },
+        };
+        let code = rig.code(&kernel.epilogue, DType::F32, 2);
+        let plan = rig.bind_with(isa, matmul, |cx| plan(&kernel, &code, cx)).unwrap();
+        let kept = Weight::default();
+        rig.run(isa, 2, weight.then_some(&kept), |cx| unsafe { run(&plan, &code, cx) });
+        rig.bytes(out)
+    };
+    let vectors = if Isa::Avx512.is_available() { Isa::Avx512 } else { Isa::best() };
+    for weight in [false, true] {
+        for dtype in [DType::F32, DType::BF16] {
+            let [highest, high] =
+                [MatmulPrecision::Highest, MatmulPrecision::High].map(|p| run_at(Isa::Amx, p, dtype, weight));
+            let plain = run_at(vectors, MatmulPrecision::Highest, dtype, weight);
+            assert_ne!(highest, plain, "{dtype:?} {weight}");
+            assert_eq!(highest == high, dtype == DType::BF16, "{dtype:?} {weight}");
+            // Elsewhere the option asks for nothing.
+            assert_eq!(plain, run_at(vectors, MatmulPrecision::High, dtype, weight), "{dtype:?} {weight}");
         }
     }
 }

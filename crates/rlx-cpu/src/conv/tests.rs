@@ -8,7 +8,6 @@
 use super::*;
 use crate::buffers::Weight;
 use crate::rig::{Rig, Step, assert_near, chain, dense, noise};
-use crate::simd::Isa;
 use crate::space::{position, unravel};
 use rlx_compile::lir::Epilogue;
 use rlx_ir::ops::Elementwise;
@@ -192,7 +191,7 @@ fn check(case: &Case) {
         DType::BF16 => 1e-2,
         _ => 2e-5,
     };
-    for isa in Isa::available() {
+    for isa in crate::simd::levels() {
         let mut first: Option<Vec<u8>> = None;
         for threads in 1..=3 {
             let code = rig.code(&kernel.epilogue, acc, out_sizes.len());
@@ -209,7 +208,7 @@ fn check(case: &Case) {
     let Some(access) = in_place else { return };
     let start = rig.bytes(residual_buffer);
     kernel.epilogue.reads[1] = access;
-    for isa in Isa::available() {
+    for isa in crate::simd::levels() {
         let code = rig.code(&kernel.epilogue, acc, out_sizes.len());
         let plan = rig.bind(isa, |cx| plan(&kernel, &code, cx)).unwrap();
         rig.set(out, &start);

@@ -55,7 +55,7 @@ impl Plan {
         // Even blocks, of whole tiles on the levels that have 6 rows.
         let rows = m.div_ceil(blocks).next_multiple_of(6).min(m);
         let b_cols = match args.b {
-            BOperand::Packed(_) | BOperand::Narrow(_) => 0,
+            BOperand::Packed(_) | BOperand::Split(..) | BOperand::Narrow(_) => 0,
             BOperand::Strided(_) => (B_LIMIT / k).next_multiple_of(nr).clamp(nr, n.next_multiple_of(nr).max(nr)),
         };
         let block_cols = COLS.next_multiple_of(nr).min(n);
@@ -85,7 +85,7 @@ fn in_scratch(args: &GemmArgs<'_>) -> bool {
 /// Whether a block of C reads A where it is.
 fn reads_a(args: &GemmArgs<'_>, m: usize, n: usize) -> bool {
     match args.a {
-        AOperand::Segments { .. } => true,
+        AOperand::Segments { .. } | AOperand::Bf16 { .. } => true,
         AOperand::Strided(a) => a.col == 1 && (n <= UNPACKED.0 || m <= UNPACKED.1),
     }
 }
@@ -196,10 +196,10 @@ struct Panels {
 
 /// Where a block of C is written: C itself or scratch.
 #[derive(Clone, Copy)]
-struct Out {
-    data: *mut f32,
-    row: isize,
-    col: isize,
+pub(super) struct Out {
+    pub data: *mut f32,
+    pub row: isize,
+    pub col: isize,
 }
 
 impl Kernel for Block<'_> {
@@ -227,6 +227,10 @@ impl Kernel for Block<'_> {
                 let rows = row..self.rows.end.min(row + self.plan.rows);
                 let a = match args.a {
                     AOperand::Segments { starts, width } => Source::Segments { starts, width }.below(row, args.k),
+                    AOperand::Bf16 { .. } => {
+                        debug_assert!(false, "rows of bf16 are for products of bf16 on a matrix unit");
+                        return;
+                    }
                     AOperand::Strided(a) if self.plan.a_len == 0 => {
                         let a = Strided { data: a.at(row, 0), ..a };
                         if rows.len() == 1 { Source::Packed(a.data) } else { Source::InPlace(a) }
@@ -265,7 +269,8 @@ impl Block<'_> {
         let nr = S::W * S::TILE_VECTORS;
         let packed = Panels { data: self.b, panel: k * nr };
         match self.args.b {
-            BOperand::Packed(data) => Panels { data: data.wrapping_add(cols.start * k), ..packed },
+            // As exact as parts, and slower: a level without a matrix unit has no other way.
+            BOperand::Packed(data) | BOperand::Split(data, _) => Panels { data: data.wrapping_add(cols.start * k), ..packed },
             // Widened where they are used.
             BOperand::Narrow(_) => Panels { data: self.b, panel: 0 },
             BOperand::Strided(b) => {
@@ -576,25 +581,25 @@ impl Buffer {
 
 impl Out {
     #[inline(always)]
-    fn at(&self, r: usize, c: usize) -> *mut f32 {
+    pub fn at(&self, r: usize, c: usize) -> *mut f32 {
         self.data.wrapping_offset(r as isize * self.row + c as isize * self.col)
     }
 
     /// The same from a row and column on.
     #[inline(always)]
-    fn part(self, r: usize, c: usize) -> Out {
+    pub fn part(self, r: usize, c: usize) -> Out {
         Out { data: self.at(r, c), ..self }
     }
 
     /// Its rows; where columns do not lie side by side they are not to be used.
     #[inline(always)]
-    fn lines(self) -> Lines {
+    pub fn lines(self) -> Lines {
         Lines { data: self.data, row: self.row }
     }
 }
 
 #[inline(always)]
-fn each(rows: usize, cols: usize, mut f: impl FnMut(usize, usize)) {
+pub(super) fn each(rows: usize, cols: usize, mut f: impl FnMut(usize, usize)) {
     for r in 0..rows {
         for c in 0..cols {
             f(r, c);

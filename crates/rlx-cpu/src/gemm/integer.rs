@@ -9,6 +9,7 @@
 //! A tile of sums is finished in registers: converted to f32, times one or two factors, then the short menu of f32
 //! products; or it is written to scratch as i32 for the epilogue's hook.
 
+use super::amx::{self, has_tiles, tiles};
 use super::epilogue::{Activate, Activation, Epilogue, Finish, Lines, OutputBlock, Short};
 use super::microkernel::panels_at_once;
 use super::pack::row_tiles;
@@ -39,6 +40,8 @@ pub enum IntElem {
     Pairs16,
     /// Bytes, fours of rows together, after the sums of the columns.
     Quads8,
+    /// The same in tiles of the matrix unit: panels of 16 columns, and rows of zeros up to a multiple of 64.
+    Tiles8,
 }
 
 /// How packed integers lie: panel after panel, each a multiple of 64 bytes; rows past K and columns past N are zero.
@@ -60,10 +63,12 @@ impl IntLayout {
     pub fn new(isa: Isa, k: usize, bytes: bool) -> IntLayout {
         let elem = match bytes {
             false => IntElem::Pairs16,
+            true if has_tiles(isa) => IntElem::Tiles8,
             true if quads(isa) => IntElem::Quads8,
             true => IntElem::Pairs8,
         };
-        IntLayout { elem, width: panel_width(isa), k }
+        let width = if elem == IntElem::Tiles8 { tiles::SIDE } else { panel_width(isa) };
+        IntLayout { elem, width, k }
     }
 
     /// A number that says what the bytes mean: it differs where they do, also from those of other panels.
@@ -72,13 +77,19 @@ impl IntLayout {
             IntElem::Pairs8 => 16u64,
             IntElem::Pairs16 => 17,
             IntElem::Quads8 => 18,
+            IntElem::Tiles8 => 19,
         };
         elem | (self.width as u64) << 8 | u64::from(Self::VERSION) << 56
     }
 
     /// Rows that lie together.
     fn together(&self) -> usize {
-        if self.elem == IntElem::Quads8 { 4 } else { 2 }
+        if matches!(self.elem, IntElem::Quads8 | IntElem::Tiles8) { 4 } else { 2 }
+    }
+
+    /// What the number of rows is made a multiple of.
+    fn whole(&self) -> usize {
+        if self.elem == IntElem::Tiles8 { tiles::ROW_BYTES } else { self.together() }
     }
 
     fn size(&self) -> usize {
@@ -86,13 +97,13 @@ impl IntLayout {
     }
 
     /// Bytes before the elements of a panel: the sums of its columns as i32.
-    fn head(&self) -> usize {
-        if self.elem == IntElem::Quads8 { 4 * self.width } else { 0 }
+    pub(super) fn head(&self) -> usize {
+        if self.together() == 4 { 4 * self.width } else { 0 }
     }
 
     /// Bytes of one panel; `None` where that overflows.
     pub fn panel_bytes(&self) -> Option<usize> {
-        let rows = self.k.checked_next_multiple_of(self.together())?;
+        let rows = self.k.checked_next_multiple_of(self.whole())?;
         let bytes = rows.checked_mul(self.width)?.checked_mul(self.size())?.checked_add(self.head())?;
         bytes.checked_next_multiple_of(64)
     }
@@ -103,8 +114,8 @@ impl IntLayout {
     }
 
     #[inline(always)]
-    fn step(&self) -> usize {
-        let rows = self.k.next_multiple_of(self.together());
+    pub(super) fn step(&self) -> usize {
+        let rows = self.k.next_multiple_of(self.whole());
         (rows * self.width * self.size() + self.head()).next_multiple_of(64)
     }
 }
@@ -137,7 +148,7 @@ pub unsafe fn pack_integers(
                     match layout.elem {
                         IntElem::Pairs16 => rows.cast::<i16>().add(at).write(x as i16),
                         IntElem::Pairs8 => rows.cast::<i8>().add(at).write(x as i8),
-                        IntElem::Quads8 => {
+                        IntElem::Quads8 | IntElem::Tiles8 => {
                             rows.cast::<i8>().add(at).write(x as i8);
                             let sum = panel.cast::<i32>().add(c);
                             *sum = (*sum).wrapping_add(x);
@@ -207,17 +218,24 @@ impl Epilogue<'_> {
 }
 
 impl IntArgs<'_> {
-    fn block_rows(&self) -> usize {
+    pub(super) fn block_rows(&self) -> usize {
+        if self.layout.elem == IntElem::Tiles8 {
+            return (A_LIMIT / self.a_row() / tiles::BLOCK * tiles::BLOCK).clamp(tiles::BLOCK, 2 * ROWS);
+        }
         let most = A_LIMIT / (2 * self.k.max(1));
         (most / TILE_ROWS * TILE_ROWS).clamp(TILE_ROWS, ROWS)
     }
 
     /// i16 of one widened row, or bytes of one that stays as it is.
-    fn a_row(&self) -> usize {
-        self.k.next_multiple_of(4)
+    pub(super) fn a_row(&self) -> usize {
+        let whole = if self.layout.elem == IntElem::Tiles8 { tiles::ROW_BYTES } else { 4 };
+        self.k.next_multiple_of(whole).max(whole)
     }
 
     fn a_bytes(&self, rows: usize) -> usize {
+        if self.layout.elem == IntElem::Tiles8 {
+            return self.block_rows().min(rows.next_multiple_of(tiles::SIDE)) * self.a_row() + 64;
+        }
         (self.block_rows().min(rows) * self.a_row() * 2 + 64).next_multiple_of(64)
     }
 
@@ -351,10 +369,23 @@ impl Kernel for Block<'_> {
         let short = args.epilogue.in_registers();
         for row in self.rows.clone().step_by(args.block_rows()) {
             let rows = row..self.rows.end.min(row + args.block_rows());
-            s.vectorize(Widen { args, rows: rows.clone(), to: a });
+            let tiles = args.layout.elem == IntElem::Tiles8;
+            if tiles {
+                s.vectorize(amx::integer::Rows { args, rows: rows.clone(), to: a });
+            } else {
+                s.vectorize(Widen { args, rows: rows.clone(), to: a });
+            }
             for col in self.cols.clone().step_by(block_cols) {
                 let cols = col..self.cols.end.min(col + block_cols);
                 let mut c = cols.start;
+                if tiles {
+                    let out = match (args.c.is_null(), short) {
+                        (false, Some((short, long))) => Out::Floats(short, long),
+                        _ => Out::Sums(sums, cols.len()),
+                    };
+                    s.vectorize(amx::integer::Tiles { args, a, rows: rows.clone(), cols: cols.clone(), out });
+                    c = cols.end;
+                }
                 while c < cols.end {
                     let at_once = panels_at_once(rows.len());
                     let group = if (cols.end - c).div_ceil(nr) >= at_once { at_once } else { 1 };
@@ -412,7 +443,7 @@ impl Kernel for Block<'_> {
 
 /// Where a tile goes.
 #[derive(Clone, Copy)]
-enum Out {
+pub(super) enum Out {
     /// Sums, to rows of so many.
     Sums(*mut i32, usize),
     /// Finished f32, to C.
@@ -421,17 +452,18 @@ enum Out {
 
 /// Tiles below one another.
 #[derive(Clone, Copy)]
-struct Tile<'a> {
-    args: &'a IntArgs<'a>,
-    a: *const u8,
-    b: *const u8,
-    /// What `b` holds.
-    elem: IntElem,
-    row: usize,
-    col: usize,
-    count: usize,
-    width: usize,
-    out: Out,
+pub(super) struct Tile<'a> {
+    pub args: &'a IntArgs<'a>,
+    pub a: *const u8,
+    /// The first panel.
+    pub b: *const u8,
+    /// What it holds.
+    pub elem: IntElem,
+    pub row: usize,
+    pub col: usize,
+    pub count: usize,
+    pub width: usize,
+    pub out: Out,
 }
 
 impl Tile<'_> {
@@ -441,6 +473,7 @@ impl Tile<'_> {
             IntElem::Pairs8 => self.sized::<S, Pairs8>(s, rows, panels),
             IntElem::Pairs16 => self.sized::<S, Pairs16>(s, rows, panels),
             IntElem::Quads8 => self.sized::<S, Quads8>(s, rows, panels),
+            IntElem::Tiles8 => debug_assert!(false, "tiles of the matrix unit are its own"),
         }
     }
 
@@ -551,24 +584,13 @@ impl<E: Elem, const R: usize, const P: usize> Kernel for Fixed<'_, E, R, P> {
                         for r in 1..R {
                             sums[r] = acc[r][q][v];
                         }
-                        if E::QUADS && (t.args.a_zero.is_some() || t.args.a.signed) {
-                            let head = t.b.wrapping_add(q * panel_step).cast::<f32>();
-                            let columns = s.bits(s.load(head.wrapping_add(v * S::W)));
-                            for r in 0..R {
-                                let zero = t.args.a_zero.map_or(0, |z| z(row + r));
-                                let zero = if t.args.a.signed { zero + 128 } else { zero };
-                                sums[r] = s.sub_i(sums[r], s.mul_i(columns, s.splat_i(zero)));
-                            }
+                        if E::QUADS {
+                            let head = t.b.wrapping_add(q * panel_step).cast::<i32>();
+                            // Bytes with signs were moved up.
+                            let moved = if t.args.a.signed { 128 } else { 0 };
+                            t.less_zeros(s, &mut sums, row, moved, head.wrapping_add(v * S::W));
                         }
-                        match out {
-                            Out::Sums(to, width) => {
-                                for r in 0..R {
-                                    let to = to.wrapping_add(r * width + j).cast::<f32>();
-                                    s.store_partial(to, s.from_bits(sums[r]), lanes);
-                                }
-                            }
-                            Out::Floats(short, long) => t.floats(s, sums, (row, j, lanes), short, long),
-                        }
+                        t.write(s, sums, out, (row, j, lanes));
                     }
                 }
             }
@@ -582,6 +604,58 @@ impl<E: Elem, const R: usize, const P: usize> Kernel for Fixed<'_, E, R, P> {
 }
 
 impl Tile<'_> {
+    /// Takes A's zero points off sums of products with bytes that were moved up by `moved`.
+    ///
+    /// # Safety
+    /// `columns` holds the sums of a vector of B's columns.
+    #[allow(clippy::needless_range_loop)]
+    #[inline(always)]
+    pub(super) unsafe fn less_zeros<S: Simd, const R: usize>(
+        &self,
+        s: S,
+        sums: &mut [S::I; R],
+        row: usize,
+        moved: i32,
+        columns: *const i32,
+    ) {
+        if self.args.a_zero.is_none() && moved == 0 {
+            return;
+        }
+        // SAFETY: the caller's promise.
+        let columns = s.bits(unsafe { s.load(columns.cast()) });
+        for r in 0..R {
+            let zero = self.args.a_zero.map_or(0, |z| z(row + r)) + moved;
+            sums[r] = s.sub_i(sums[r], s.mul_i(columns, s.splat_i(zero)));
+        }
+    }
+
+    /// Writes a vector of columns of R rows, from column `j` of the tile on.
+    ///
+    /// # Safety
+    /// The lanes lie within C.
+    #[allow(clippy::needless_range_loop)]
+    #[inline(always)]
+    pub(super) unsafe fn write<S: Simd, const R: usize>(
+        &self,
+        s: S,
+        sums: [S::I; R],
+        out: Out,
+        (row, j, lanes): (usize, usize, usize),
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match out {
+                Out::Sums(to, width) => {
+                    for r in 0..R {
+                        let to = to.wrapping_add(r * width + j).cast::<f32>();
+                        s.store_partial(to, s.from_bits(sums[r]), lanes);
+                    }
+                }
+                Out::Floats(short, long) => self.floats(s, sums, (row, j, lanes), short, long),
+            }
+        }
+    }
+
     /// Finishes a vector of columns, from column `j` of the tile on.
     ///
     /// # Safety

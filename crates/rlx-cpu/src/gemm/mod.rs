@@ -9,12 +9,14 @@
 //! - **Order of summation.** K is cut into blocks whose size depends on K alone ([`k_block`]). Within a block each
 //!   element of C is one chain of multiply-adds in ascending k, starting at zero; blocks are added in ascending order.
 //!   Every path (any tile size, packed or not, one row or many) keeps to this, so that a result depends on K and the
-//!   level only: not on M, N, the division into tasks, or the neighbours of a row or column.
+//!   level only: not on M, N, the division into tasks, or the neighbours of a row or column. On a matrix unit ([`amx`])
+//!   sums are the unit's; there too a result depends on K and on what the operands are ([`BOperand`]) alone.
 //! - **Padding never leaks.** Panels are padded with zeros; what padded lanes compute (0 · ∞ too) is dropped.
 //! - Nothing here allocates: scratch comes from the caller ([`GemmArgs::scratch_len`]).
 //! - Pointers are the caller's promise (see [`GemmArgs`]); strides are in elements and may be negative or zero for
 //!   what is only read.
 
+pub mod amx;
 mod block;
 mod epilogue;
 mod integer;
@@ -33,6 +35,7 @@ pub use pack::{pack_b, pack_b_panels, packed_b_len, panel_width};
 pub use tasks::{TaskGrid, gemm_tasks, is_one_task};
 
 use crate::simd::{Isa, dispatch};
+use std::ops::Range;
 
 /// A matrix in memory: element (r, c) stands at `data + r · row + c · col`.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +69,15 @@ pub enum AOperand<'a> {
         /// Elements of each; K is a multiple of it.
         width: usize,
     },
+    /// A matrix of bf16, for products of bf16 on a matrix unit alone.
+    Bf16 {
+        /// Element (0, 0).
+        data: *const u16,
+        /// Elements from one row to the next.
+        row: isize,
+        /// Elements from one column to the next.
+        col: isize,
+    },
 }
 
 impl From<Strided> for AOperand<'_> {
@@ -83,6 +95,9 @@ pub enum BOperand {
     Narrow(NarrowPanels),
     /// A matrix as it is, K by N.
     Strided(Strided),
+    /// Panels as of [`BOperand::Packed`], multiplied as sums of so many bf16 numbers on the level's matrix unit
+    /// ([`amx::has_tiles`]).
+    Split(*const f32, amx::Parts),
 }
 
 /// One product: A is `m` by `k`, B is `k` by `n`, C is `m` by `n`.
@@ -126,7 +141,10 @@ impl GemmArgs<'_> {
     /// The scratch that one call of [`gemm`], or each concurrent call of [`gemm_task`], needs. More may be given: the
     /// rest is handed to the epilogue's hook.
     pub fn scratch_len(&self, isa: Isa) -> usize {
-        block::scratch_len(isa, self)
+        match amx::Plan::new(isa, self, self.m, self.n) {
+            Some(plan) => plan.len(),
+            None => block::scratch_len(isa, self),
+        }
     }
 
     /// Makes column steps 1 wherever there is one column alone: the step says nothing then, but decides how C is written.
@@ -149,10 +167,27 @@ impl GemmArgs<'_> {
 /// See [`GemmArgs`].
 pub unsafe fn gemm(isa: Isa, args: &GemmArgs<'_>, scratch: &mut [f32]) {
     // SAFETY: the caller keeps GemmArgs' promise.
-    unsafe { gemm_planned(isa, args, &Planned::new(isa, args), scratch) }
+    unsafe { part(isa, args, 0..args.m, 0..args.n, scratch) }
 }
 
-/// How a product that is computed as a whole uses scratch: worked out once for products that differ in addresses alone.
+/// Some rows and columns of a product.
+///
+/// # Safety
+/// See [`GemmArgs`]; rows and columns lie within C, columns from a panel's edge on.
+unsafe fn part(isa: Isa, args: &GemmArgs<'_>, rows: Range<usize>, cols: Range<usize>, scratch: &mut [f32]) {
+    args.with_plain(|args| {
+        if let Some(plan) = amx::Plan::new(isa, args, rows.len(), cols.len()) {
+            // SAFETY: the caller's promise.
+            return unsafe { plan.run(isa, args, rows, cols, scratch) };
+        }
+        let plan = block::Plan::new(panel_width(isa), args, rows.len(), cols.len());
+        // SAFETY: the caller's promise.
+        dispatch(isa, unsafe { block::Block::new(plan, args, rows, cols, scratch) });
+    });
+}
+
+/// How a product that is computed as a whole by multiply-adds uses scratch: worked out once for products that differ in
+/// addresses alone.
 #[derive(Clone, Copy, Debug)]
 pub struct Planned(block::Plan);
 
@@ -185,12 +220,8 @@ pub unsafe fn gemm_planned(isa: Isa, args: &GemmArgs<'_>, planned: &Planned, scr
 /// # Safety
 /// See [`GemmArgs`]. `grid` must be of the same `isa` and `n`.
 pub unsafe fn gemm_columns(isa: Isa, args: &GemmArgs<'_>, grid: &TaskGrid, task: usize, scratch: &mut [f32]) {
-    let (rows, cols) = (0..args.m, grid.block(task).1);
-    args.with_plain(|args| {
-        let plan = block::Plan::new(panel_width(isa), args, rows.len(), cols.len());
-        // SAFETY: the caller keeps GemmArgs' promise, and the grid's columns lie within n.
-        dispatch(isa, unsafe { block::Block::new(plan, args, rows, cols, scratch) });
-    });
+    // SAFETY: the caller keeps GemmArgs' promise, and the grid's columns lie within n.
+    unsafe { part(isa, args, 0..args.m, grid.block(task).1, scratch) }
 }
 
 /// Computes the part of C that belongs to task `task` of `grid`; the results of all tasks together equal [`gemm`]'s
@@ -200,11 +231,8 @@ pub unsafe fn gemm_columns(isa: Isa, args: &GemmArgs<'_>, grid: &TaskGrid, task:
 /// See [`GemmArgs`]. `grid` must come from [`gemm_tasks`] with the same `isa`, `m` and `n`.
 pub unsafe fn gemm_task(isa: Isa, args: &GemmArgs<'_>, grid: &TaskGrid, task: usize, scratch: &mut [f32]) {
     let (rows, cols) = grid.block(task);
-    args.with_plain(|args| {
-        let plan = block::Plan::new(panel_width(isa), args, rows.len(), cols.len());
-        // SAFETY: the caller keeps GemmArgs' promise, and the grid's blocks lie within m by n.
-        dispatch(isa, unsafe { block::Block::new(plan, args, rows, cols, scratch) });
-    });
+    // SAFETY: the caller keeps GemmArgs' promise, and the grid's blocks lie within m by n.
+    unsafe { part(isa, args, rows, cols, scratch) }
 }
 
 /// The size of all blocks of K but the last, which may be smaller.

@@ -5,6 +5,7 @@
 //! the register tile widens as it reads: the product then takes the time of reading the panels. With more, a panel is
 //! widened once into the nearest cache, for the tiles of f32. Both give the bits of a product with widened panels.
 
+use super::amx::{split, tiles};
 use super::epilogue::{Finish, Lines};
 use super::microkernel::{Column, Left};
 use super::panel_width;
@@ -26,6 +27,9 @@ pub enum PanelElem {
     F32,
     /// bf16.
     Bf16,
+    /// bf16 in tiles of the matrix unit: for each 32 rows of K, pairs of rows, of each pair the 16 columns side by side. Rows
+    /// past K are zero.
+    Bf16Tiles,
     /// f16.
     F16,
     /// Integers of 8 bits with signs, and scales.
@@ -41,7 +45,7 @@ impl PanelElem {
     pub fn bits(self) -> usize {
         match self {
             PanelElem::F32 => 32,
-            PanelElem::Bf16 | PanelElem::F16 => 16,
+            PanelElem::Bf16 | PanelElem::Bf16Tiles | PanelElem::F16 => 16,
             PanelElem::I8 | PanelElem::I8Zero => 8,
             PanelElem::U4Zero => 4,
         }
@@ -50,7 +54,7 @@ impl PanelElem {
     /// Numbers of f32 that each group of K has for each column: scale and zero point.
     fn tables(self) -> usize {
         match self {
-            PanelElem::F32 | PanelElem::Bf16 | PanelElem::F16 => 0,
+            PanelElem::F32 | PanelElem::Bf16 | PanelElem::Bf16Tiles | PanelElem::F16 => 0,
             PanelElem::I8 => 1,
             PanelElem::I8Zero | PanelElem::U4Zero => 2,
         }
@@ -80,7 +84,8 @@ impl PanelLayout {
     pub fn new(isa: Isa, elem: PanelElem, k: usize, groups: usize) -> Option<PanelLayout> {
         let groups = groups.max(1);
         let fits = k.is_multiple_of(groups) && (elem != PanelElem::U4Zero || (k / groups).is_multiple_of(2));
-        fits.then(|| PanelLayout { elem, width: panel_width(isa), k, groups })
+        let width = if elem == PanelElem::Bf16Tiles { tiles::SIDE } else { panel_width(isa) };
+        fits.then_some(PanelLayout { elem, width, k, groups })
     }
 
     /// A number that says what the bytes mean: it differs where they do.
@@ -92,6 +97,7 @@ impl PanelLayout {
             PanelElem::I8 => 4,
             PanelElem::I8Zero => 5,
             PanelElem::U4Zero => 6,
+            PanelElem::Bf16Tiles => 7,
         };
         elem | (self.width as u64) << 8 | (self.groups as u64) << 20 | u64::from(Self::VERSION) << 56
     }
@@ -111,9 +117,14 @@ impl PanelLayout {
         self.width * self.elem.bits() / 8
     }
 
+    /// Rows of a panel.
+    fn rows(&self) -> Option<usize> {
+        if self.elem == PanelElem::Bf16Tiles { self.k.checked_next_multiple_of(split::DEPTH) } else { Some(self.k) }
+    }
+
     /// Bytes of one panel; `None` where that overflows.
     pub fn panel_bytes(&self) -> Option<usize> {
-        let bits = self.width.checked_mul(self.elem.bits())?.checked_mul(self.k)?;
+        let bits = self.width.checked_mul(self.elem.bits())?.checked_mul(self.rows()?)?;
         let tables =
             self.elem.tables().checked_mul(self.groups)?.checked_mul(self.width)?.checked_mul(size_of::<f32>())?;
         let bytes = bits.div_ceil(8).checked_add(tables)?;
@@ -141,7 +152,8 @@ impl NarrowPanels {
     #[inline(always)]
     pub(super) fn step(&self) -> usize {
         let l = &self.layout;
-        (l.head() + l.step() * l.k).next_multiple_of(64)
+        let rows = if l.elem == PanelElem::Bf16Tiles { l.k.next_multiple_of(split::DEPTH) } else { l.k };
+        (l.head() + l.step() * rows).next_multiple_of(64)
     }
 
     /// Where the elements of panel `j` from row `k` on are.
@@ -190,6 +202,7 @@ pub unsafe fn pack_narrow(
                     match layout.elem {
                         PanelElem::F32 => rows.cast::<i32>().add(p * nr + c).write(x),
                         PanelElem::Bf16 | PanelElem::F16 => rows.cast::<u16>().add(p * nr + c).write(x as u16),
+                        PanelElem::Bf16Tiles => rows.cast::<u16>().add((p / 2 * nr + c) * 2 + p % 2).write(x as u16),
                         PanelElem::I8 | PanelElem::I8Zero => rows.add(p * nr + c).write(x as u8),
                         PanelElem::U4Zero => *rows.add(p / 2 * nr + c) |= ((x & 15) as u8) << (p % 2 * 4),
                     }
@@ -245,7 +258,7 @@ elem!(U4Zero, true, true, 2, 4, |s, p| {
 macro_rules! with_elem {
     ($elem:expr, $t:ident => $call:expr) => {
         match $elem {
-            PanelElem::F32 => debug_assert!(false, "panels of f32 are not widened"),
+            PanelElem::F32 | PanelElem::Bf16Tiles => debug_assert!(false, "panels that are not widened"),
             PanelElem::Bf16 => {
                 type $t = Bf16;
                 $call

@@ -138,7 +138,7 @@ fn same_bits(a: &[f32], b: &[f32]) -> bool {
 fn odd_sizes_and_strides() {
     let mut random = Random(1);
     let sizes = [0, 1, 2, 3, 4, 5, 6, 7, 8, 13, 15, 16, 17, 31, 33, 47, 64, 97];
-    for isa in Isa::available() {
+    for isa in crate::simd::levels() {
         // Tiles of one to three rows write beyond themselves while they are transposed.
         for (m, k) in [(1, 20), (2, 21), (3, 97), (15, 97), (7, 9)] {
             (0..20).for_each(|_| check(&mut random, isa, m, 8, k));
@@ -153,7 +153,7 @@ fn odd_sizes_and_strides() {
 #[test]
 fn depths_around_the_blocks_of_k() {
     let mut random = Random(2);
-    for isa in Isa::available() {
+    for isa in crate::simd::levels() {
         for k in [0, 1, 2, 383, 384, 385, 768, 769, 1024, 1025] {
             for (m, n) in [(1, 67), (2, 33), (3, 16), (7, 49), (13, 17)] {
                 check(&mut random, isa, m, n, k);
@@ -165,7 +165,7 @@ fn depths_around_the_blocks_of_k() {
 #[test]
 fn more_rows_and_columns_than_a_block() {
     let mut random = Random(3);
-    for isa in Isa::available() {
+    for isa in crate::simd::levels() {
         for (m, n, k) in [(401, 23, 9), (5, 1031, 11), (200, 800, 3), (1, 2000, 400)] {
             check(&mut random, isa, m, n, k);
         }
@@ -175,7 +175,7 @@ fn more_rows_and_columns_than_a_block() {
 #[test]
 fn all_divisions_and_shapes_give_the_same_bits() {
     let mut random = Random(4);
-    for isa in Isa::available() {
+    for isa in crate::simd::levels() {
         for (m, n, k) in [(1, 300, 500), (50, 70, 400), (129, 100, 37), (37, 257, 801)] {
             let (a, b) = (random.vec(m * k), random.vec(k * n));
             let a = Strided { data: a.leak().as_ptr(), row: k as isize, col: 1 };
@@ -224,7 +224,7 @@ fn all_divisions_and_shapes_give_the_same_bits() {
 
 #[test]
 fn grids_cover_c_once() {
-    for isa in Isa::available() {
+    for isa in crate::simd::levels() {
         for (m, n, k) in
             [(0, 5, 5), (5, 0, 5), (1, 1, 1), (1, 4096, 4096), (128, 1536, 384), (1000, 7, 300), (97, 89, 1000)]
         {
@@ -268,7 +268,7 @@ fn every_epilogue() {
     use Activation::*;
     let mut random = Random(5);
     let clip = Clip { lo: -0.25, hi: 0.5 };
-    for isa in Isa::available() {
+    for isa in crate::simd::levels() {
         for activation in [None, Relu, Gelu, GeluTanh, Silu, Sigmoid, Tanh, HardSwish, clip] {
             for (m, n, k) in [(1, 50, 20), (13, 37, 0), (23, 33, 390), (4, 3, 7)] {
                 let (a, b) = (Owned::new(&mut random, m, k), Owned::new(&mut random, k, n));
@@ -374,7 +374,7 @@ impl TileEpilogue for Doubling {
 #[test]
 fn hooks_see_every_block_once_with_and_without_c() {
     let mut random = Random(6);
-    for isa in Isa::available() {
+    for isa in crate::simd::levels() {
         for (m, n, k) in [(1, 500, 20), (220, 470, 5), (9, 9, 0), (30, 400, 800)] {
             let (a, b) = (Owned::new(&mut random, m, k), Owned::new(&mut random, k, n));
             let one = [1.0f32];
@@ -430,7 +430,7 @@ fn hooks_see_every_block_once_with_and_without_c() {
 
 #[test]
 fn infinities_and_nans_stay_where_they_belong() {
-    for isa in Isa::available() {
+    for isa in crate::simd::levels() {
         let (m, n, k) = (7, 19, 11);
         let mut a = vec![1.0f32; m * k];
         let mut b = vec![0.5f32; k * n];
@@ -528,7 +528,7 @@ fn other_types_match_wide_sums() {
 #[test]
 fn rows_in_place_equal_packed_rows() {
     let mut random = Random(41);
-    for isa in Isa::available() {
+    for isa in crate::simd::levels() {
         for _ in 0..120 {
             let (m, n) = (random.below(40) + 1, [1, 3, 7, 8, 9, 16, 17, 24, 25, 40, 300][random.below(11)]);
             let (width, count) = (random.below(70) + 1, [1, 2, 3, 9][random.below(4)]);

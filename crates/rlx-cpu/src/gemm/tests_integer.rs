@@ -21,13 +21,18 @@ struct Case {
 /// Layouts that can hold the elements, also those that this level would not choose.
 fn layouts(isa: Isa, k: usize, bytes: bool) -> Vec<IntLayout> {
     let chosen = IntLayout::new(isa, k, bytes);
-    let of = |elem| IntLayout { elem, ..chosen };
+    // Tiles have a width of their own.
+    let vectors = IntLayout { width: panel_width(isa), ..chosen };
+    let of = |elem| IntLayout { elem, ..vectors };
     let mut all = vec![of(IntElem::Pairs16)];
     if bytes {
         all.push(of(IntElem::Pairs8));
         // Other levels emulate fours of bytes.
-        if !matches!(crate::simd::effective(isa), Isa::Avx512) || quads(isa) {
+        if !matches!(crate::simd::effective(isa), Isa::Avx512 | Isa::Amx) || quads(isa) {
             all.push(of(IntElem::Quads8));
+        }
+        if amx::has_tiles(isa) {
+            all.push(chosen);
         }
     }
     assert!(all.contains(&chosen));
@@ -170,7 +175,7 @@ fn cases() -> impl Iterator<Item = Case> {
 #[test]
 fn integers_of_odd_sizes_are_exact() {
     let mut random = Random(1);
-    for isa in Isa::available() {
+    for isa in crate::simd::levels() {
         for case in cases() {
             let sizes = [
                 (1, 1, 1),
@@ -196,7 +201,7 @@ fn integers_of_odd_sizes_are_exact() {
 #[test]
 fn integers_of_many_rows_columns_and_depths_are_exact() {
     let mut random = Random(2);
-    for isa in Isa::available() {
+    for isa in crate::simd::levels() {
         for (i, case) in cases().enumerate() {
             let sizes = [(1, 65, 3001), (101, 24, 130), (6, 801, 12), (1, 1, 40_000), (99, 20, 1031)];
             check(&mut random, isa, sizes[i % sizes.len()], case);

@@ -366,7 +366,7 @@ pub fn pair(first: i16, second: i16) -> i32 {
 pub fn quads(isa: Isa) -> bool {
     match effective(isa) {
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => is_x86_feature_detected!("avx512vnni"),
+        Isa::Avx512 | Isa::Amx => is_x86_feature_detected!("avx512vnni"),
         _ => false,
     }
 }
@@ -387,6 +387,9 @@ pub trait Kernel {
 /// Runs a kernel at the level `isa`, or at the portable level where this machine or build lacks it.
 #[inline]
 pub fn dispatch<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
+    // Beside a model of the matrix unit stand the vectors that there are.
+    #[cfg(test)]
+    let isa = if isa == Isa::Amx && !isa.is_available() { Isa::best() } else { isa };
     match isa {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => match avx2::Avx2::detect() {
@@ -410,12 +413,23 @@ pub fn effective(isa: Isa) -> Isa {
     match isa {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 if avx2::Avx2::detect().is_some() => Isa::Avx2,
+        Isa::Amx if crate::gemm::amx::has_tiles(isa) => Isa::Amx,
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 | Isa::Amx if avx512::Avx512::detect().is_some() => Isa::Avx512,
         #[cfg(target_arch = "aarch64")]
         Isa::Neon => Isa::Neon,
         _ => Isa::Portable,
     }
+}
+
+/// The levels of the machine, and that of matrix units, by a model of them where it has none.
+#[cfg(test)]
+pub fn levels() -> Vec<Isa> {
+    let mut all = Isa::available();
+    if crate::gemm::amx::has_tiles(Isa::Amx) && !all.contains(&Isa::Amx) {
+        all.push(Isa::Amx);
+    }
+    all
 }
 
 #[cfg(test)]

@@ -328,7 +328,8 @@ fn spec_2_matmul_precision_has_the_error_that_it_names() {
             "K = {k}: highest {:.1e}, high {:.1e}, medium {:.1e}; medium of rounded operands {:.1e}",
             e[0], e[1], e[2], e[3]
         );
-        assert!(e[0] <= 1e-6 && e[1] <= 4.5e-6, "{e:?}");
+        // Three products, on machines with a matrix unit; f32 elsewhere.
+        assert!(e[0] <= 1e-6 && e[1] <= 8e-6, "{e:?}");
         assert!((5e-4..3e-3).contains(&e[2]), "{e:?}: operands are rounded, and no more");
         assert!(e[3] <= 1e-6, "{e:?}: sums are f32");
     }

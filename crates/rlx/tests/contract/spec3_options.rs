@@ -61,8 +61,11 @@ fn spec_3_policy_computes_low_and_says_what() {
 
 #[test]
 fn spec_3_matmul_precision_rounds_operands_or_is_reported() {
-    let p = compile(dense(), &options().matmul_precision(MatmulPrecision::High));
+    let portable = options().isa(Some(rlx::driver::Isa::Portable));
+    let p = compile(dense(), &portable.matmul_precision(MatmulPrecision::High));
     assert_eq!(p.report().fallbacks[0].asked, "high");
+    let p = compile(dense(), &options().matmul_precision(MatmulPrecision::High));
+    assert_eq!(p.report().fallbacks.is_empty(), rlx::driver::Isa::Amx.is_available(), "a matrix unit does it");
     let medium = compile(dense(), &options().matmul_precision(MatmulPrecision::Medium));
     assert!(medium.report().fallbacks.is_empty());
     assert_eq!(medium.report().count("precision", "low"), 1);
