@@ -150,7 +150,7 @@ impl Kernel for WidenRow {
 /// What the bytes of kept forms mean on a level: two levels with equal texts take each other's. Kinds of panels with their widths, the version
 /// of what lies around them, and the sources that pack and read them.
 pub fn layout(isa: Isa) -> String {
-    format!("panels 1: f32 by {}; rlx-cpu {}", panel_width(isa), env!("RLX_SOURCES"))
+    format!("panels 2: f32 by {}, 3x3 windows transformed; rlx-cpu {}", panel_width(isa), env!("RLX_SOURCES"))
 }
 
 /// A right operand in panels.

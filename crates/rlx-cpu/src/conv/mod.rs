@@ -2,8 +2,8 @@
 //!
 //! Floats of up to 32 bits become products of what points see and packed weights ([`product`]), read where it lies, from a
 //! copy with zeros around ([`image`]) or gathered ([`gather`]): a transpose is cut into one plain convolution for each phase of
-//! its strides ([`phase`]). One channel a group has loops of its own
-//! ([`depthwise`]). Other dtypes go element by element ([`generic`]).
+//! its strides ([`phase`]). Windows of three by three take fewer multiplications ([`winograd`]). One channel a group has loops
+//! of its own ([`depthwise`]). Other dtypes go element by element ([`generic`]).
 
 mod depthwise;
 mod gather;
@@ -11,6 +11,7 @@ mod generic;
 mod image;
 pub(crate) mod phase;
 mod product;
+mod winograd;
 
 #[cfg(test)]
 mod tests;
@@ -52,6 +53,7 @@ pub struct ConvPlan {
 enum How {
     Nothing,
     Product(Box<product::Product>),
+    Winograd(Box<winograd::Winograd>),
     Depthwise(Box<depthwise::Depthwise>),
     Generic,
 }
@@ -127,6 +129,9 @@ pub fn plan(k: &ConvKernel, code: &Code, cx: &BindCx<'_>) -> Result<ConvPlan, Bi
             let fits = |m: &Direct| !m.in_place() && if last { m.steps().1 == 1 } else { m.steps().0 == 1 };
             usable = direct.as_ref().is_some_and(fits);
             plan.how = How::Depthwise(Box::new(d));
+        } else if let Some(w) = winograd::plan(&plan, direct.as_ref(), cx.isa) {
+            (last, usable) = (true, true);
+            plan.how = How::Winograd(Box::new(w));
         } else {
             (last, usable) = (true, true);
             plan.how = How::Product(Box::new(product::plan(&plan, cx.isa)));
@@ -172,6 +177,8 @@ pub unsafe fn pack(p: &ConvPlan, run: &RunCx<'_>) {
     let weights = match &p.how {
         How::Product(product) => product.weights(),
         How::Depthwise(d) => d.weights(),
+        // SAFETY: the caller's promise.
+        How::Winograd(w) => return unsafe { winograd::pack(w, run) },
         How::Nothing | How::Generic => return,
     };
     // SAFETY: the caller's promise.
@@ -187,6 +194,7 @@ pub unsafe fn run(p: &ConvPlan, code: &Code, run: &RunCx<'_>) {
         match &p.how {
             How::Nothing => {}
             How::Product(product) => product::run(product, p, code, run),
+            How::Winograd(w) => winograd::run(w, p, code, run),
             How::Depthwise(d) => depthwise::run(d, p, code, run),
             How::Generic => generic::run(p, code, run),
         }

@@ -1,0 +1,1 @@
+//! Winograd against f64 loops.
