@@ -1,8 +1,9 @@
 //! Prints the speed of a contraction, some convolutions and an attention as fractions of the peak that a loop of
 //! independent multiply-adds reaches, on one thread: the best of many samples, since the machine may be shared.
 //!
-//! `cargo run --release -p rlx-cpu --example kernel_peak [SECONDS_PER_ROW [windows]]`: with `windows`, only convolutions of three by
-//! three, beside the same ones with an axis of one more, which are summed directly; weights in the cache, and from memory.
+//! `cargo run --release -p rlx-cpu --example kernel_peak [SECONDS_PER_ROW [windows [INDEX]]]`: with `windows`, only convolutions of three by
+//! three (or the one of that index), beside the same ones with an axis of one more, which are summed directly; weights in the
+//! cache, and from memory.
 
 #![allow(clippy::print_stdout)]
 
@@ -113,9 +114,11 @@ impl Rig {
         let ptrs: Vec<Ptr> = self.memory.iter_mut().map(|m| Ptr(m.as_mut_ptr().cast())).collect();
         let region = Region::inline();
         let weights: Vec<Weight> = (0..copies).map(|_| Weight::default()).collect();
+        let of = |weight| RunCx { bufs: Buffers::new(&ptrs), region: &region, isa, weight: Some(weight) };
+        weights.iter().for_each(|w| run(&of(w)));
         let mut turn = weights.iter().cycle();
         let rate = best(budget, || {
-            run(&RunCx { bufs: Buffers::new(&ptrs), region: &region, isa, weight: turn.next() });
+            turn.next().into_iter().for_each(|w| run(&of(w)));
             work
         });
         println!("  {name:<44} {:8.1} us  {rate:6.1} GFLOP/s ({:3.0} %)", work / rate / 1e3, 100.0 * rate / peak);
@@ -277,7 +280,8 @@ fn main() -> Result<(), String> {
     let peak = best(budget, || dispatch(isa, Peak));
     println!("{isa}: peak {peak:.1} GFLOP/s");
     if std::env::args().nth(2).as_deref() == Some("windows") {
-        for (channels, size) in WINDOWS {
+        let one: Option<usize> = std::env::args().nth(3).and_then(|i| i.parse().ok());
+        for (_, &(channels, size)) in WINDOWS.iter().enumerate().filter(|(i, _)| one.is_none_or(|one| one == *i)) {
             let image = Image(channels, size, 3, 1, 1);
             // Several times the third cache.
             let cold = (96 << 20) / (16 * 4 * channels[0] * channels[1]).max(1 << 20) + 1;

@@ -298,14 +298,8 @@ pub unsafe fn multiply(
         unsafe {
             let memory = std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast::<f32>(), len);
             let (own, memory) = memory.split_at_mut(own);
-            let source = Source {
-                phase,
-                dtype: p.input.dtype,
-                base,
-                offset,
-                channels: in_group,
-                channel: p.input.strides[1],
-            };
+            let source =
+                Source { phase, dtype: p.input.dtype, base, offset, channels: in_group, channel: p.input.strides[1] };
             match blocks.reading {
                 Reading::Even { step, first } => {
                     let at = offset + first + points.start as i64 * step;

@@ -1,8 +1,8 @@
 //! Convolutions of 3×3 windows by Winograd's F(2×2, 3×3): sixteen products of transformed tiles and weights give what
 //! thirty-six multiplications of each pair of channels would.
 //!
-//! Transforms hold 0, ±1 and ±½ alone, and sums of products are as long as there are channels, so that results are as near to
-//! the exact ones as those of the direct sum are. What the sums of a transform could spoil is computed directly: outputs of
+//! Transforms hold 0, ±1 and ±½ alone, and no chain of additions is longer than a part of the channels, so that results are
+//! about as near to the exact ones as those of the direct sum are. What the sums of a transform could spoil is computed directly: outputs of
 //! tiles that see an infinity, a NaN or something huge, and all outputs where the weights hold such.
 //!
 //! Tiles are counted through all images and cut into blocks by size alone. Where blocks are many, a task transforms those
@@ -22,7 +22,9 @@ use super::product::{self, Piece, Product};
 use crate::buffers::{Ptr, RunCx};
 use crate::contract::operand::{panels, with_panels};
 use crate::epilogue::direct::Direct;
-use crate::gemm::{self, AOperand, BOperand, GemmArgs, Lines, Planned, Strided, apply_menu_to, gemm_planned, panel_width};
+use crate::gemm::{
+    self, AOperand, BOperand, GemmArgs, Lines, Planned, Strided, apply_menu_to, gemm_planned, panel_width,
+};
 use crate::simd::{Isa, dispatch};
 use crate::tile::code::Code;
 use crate::tile::scratch;
@@ -46,22 +48,28 @@ pub struct Winograd {
     ahead: bool,
 }
 
+// Measured beside the direct product on AVX2, weights in the cache and from memory: what is chosen is faster by a tenth or more.
+
 /// Fewest input and output channels.
-const CHANNELS: (usize, usize) = (16, 16);
-/// Fewest tiles of an image.
-const TILES: usize = 4;
+const CHANNELS: usize = 16;
+/// Fewest tiles of an image: fewer would read more of the weights than they save multiplications.
+const TILES: usize = 12;
+/// Multiplications of the direct sum for two of tiles, at least: tiles that reach far over the edge save none.
+const GAIN: usize = 3;
 /// Transformed inputs of a block, in elements.
 const BLOCK: usize = 1 << 18;
 /// Fewest and most tiles of a block: fewer would read the weights too often.
-const BLOCK_TILES: (usize, usize) = (24, 48);
-/// Output channels multiplied at a time, at most.
-const COLUMNS: usize = 64;
-/// Blocks that are enough to divide among threads.
+const BLOCK_TILES: (usize, usize) = (24, 64);
+/// Output channels multiplied at a time, at most; and where tasks would be few.
+const COLUMNS: (usize, usize) = (128, 64);
+/// Tasks that are wanted.
+const TASKS: usize = 4;
+/// Blocks that are enough to divide among threads; more are a multiple of that.
 const BLOCKS: usize = 8;
 /// Bytes of transformed inputs that are made ahead, at most.
 const AHEAD: usize = 8 << 20;
 /// Transformed numbers of a task that does nothing else.
-const TASK: usize = 1 << 16;
+const PIECE: usize = 1 << 16;
 
 /// Plans it, if the convolution is one of those that gain by it. `direct` is what the result is written by, if a product can.
 pub fn plan(p: &ConvPlan, direct: Option<&Direct>, isa: Isa) -> Option<Winograd> {
@@ -70,31 +78,38 @@ pub fn plan(p: &ConvPlan, direct: Option<&Direct>, isa: Isa) -> Option<Winograd>
     if !window || p.transposed || p.groups != 1 || p.input.dtype != DType::F32 || p.input.strides[1] != 1 {
         return None;
     }
-    if p.in_channels < CHANNELS.0 || p.out_channels < CHANNELS.1 || direct.is_some_and(|d| d.steps().1 != 1) {
-        return None;
-    }
-    let product = product::plan(p, isa);
-    let &[y, x] = &product.phases().first()?.axes[..] else { return None };
-    let grid = Grid { y, x };
-    let each = grid.down() * grid.across();
-    if each < TILES {
-        return None;
-    }
-    let tiles = each.checked_mul(p.batch)?;
+    let gains = p.in_channels.min(p.out_channels) >= CHANNELS && {
+        let tiles: usize = p.out_spatial.iter().map(|n| n.div_ceil(2)).product();
+        let points: usize = p.out_spatial.iter().product();
+        tiles >= TILES && points.saturating_mul(9 * 2) >= tiles.saturating_mul(PLANES * GAIN)
+    };
+    let fits = direct.is_none_or(|d| d.steps().1 == 1);
+    if gains && fits { of(p, isa) } else { None }
+}
+
+/// Plans it for a window of three by three with steps of one, whether that gains or not.
+pub fn of(p: &ConvPlan, isa: Isa) -> Option<Winograd> {
     let weights = Weights::new(isa, &p.weight, p.in_channels, p.out_channels)?;
+    let direct = product::plan(p, isa);
+    let &[y, x] = &direct.phases().first()?.axes[..] else { return None };
+    let grid = Grid { y, x };
+    let tiles = grid.down().checked_mul(grid.across())?.checked_mul(p.batch)?;
     let most = (BLOCK / (PLANES * p.in_channels)).clamp(BLOCK_TILES.0, BLOCK_TILES.1);
-    let blocks = tiles.div_ceil(most).max(1);
-    let parts = p.out_channels.div_ceil(COLUMNS);
+    let mut blocks = tiles.div_ceil(most).max(1);
+    if blocks > BLOCKS {
+        blocks = blocks.next_multiple_of(BLOCKS);
+    }
+    let parts = p.out_channels.div_ceil(COLUMNS.0);
+    let parts = if blocks * parts < TASKS { p.out_channels.div_ceil(COLUMNS.1) } else { parts };
     let ahead = blocks < BLOCKS && Layout::new(tiles, p.in_channels).len() <= AHEAD / size_of::<f32>();
     Some(Winograd {
         weights,
         grid,
         tiles,
-        // Even blocks of whole register tiles.
-        block: tiles.div_ceil(blocks).next_multiple_of(6).min(tiles),
+        block: tiles.div_ceil(blocks).max(1),
         columns: p.out_channels.div_ceil(parts).next_multiple_of(panel_width(isa)),
         ahead,
-        direct: product,
+        direct,
     })
 }
 
@@ -186,7 +201,7 @@ impl Job<'_> {
             scratch::with(inputs.len() * size_of::<f32>(), |memory| {
                 let memory = Ptr(memory.as_mut_ptr());
                 let inputs = |tile: usize| inputs.at(memory.get().cast()).from(tile);
-                let each = (TASK / (PLANES * p.in_channels)).max(1);
+                let each = (PIECE / (PLANES * p.in_channels)).max(1);
                 // SAFETY: the caller's promise; tiles have rows of their own.
                 region.parallel_ranges(w.tiles, each, &|tiles| unsafe {
                     self.transform(tiles.clone(), inputs(tiles.start));
@@ -261,36 +276,40 @@ impl Job<'_> {
     /// # Safety
     /// As [`run`]; `inputs` are the tiles', `sums` has room for tiles and columns.
     unsafe fn multiply(&self, tiles: Range<usize>, columns: Range<usize>, inputs: Planes, sums: Planes) {
-        let (p, isa, k) = (self.p, self.run.isa, self.p.in_channels);
-        let left = |plane: usize| {
-            let rows = inputs.matrix(plane);
-            AOperand::from(Strided { data: rows.data, row: rows.row, col: 1 })
-        };
-        let mut args = GemmArgs {
-            m: tiles.len(),
-            n: columns.len(),
-            k,
-            a: left(0),
-            b: BOperand::Packed(self.weights.plane(0)),
-            c: sums.matrix(0).data,
-            c_row: sums.matrix(0).row,
-            c_col: 1,
-            accumulate: false,
-            epilogue: gemm::Epilogue::default(),
-        };
-        let planned = Planned::new(isa, &args);
-        scratch::with(planned.scratch_len() * size_of::<f32>(), |memory| {
-            let len = memory.len() / size_of::<f32>();
-            // SAFETY: this thread's memory, aligned to a cache line.
-            let memory = unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast::<f32>(), len) };
-            for plane in 0..PLANES {
-                args.a = left(plane);
-                args.b = BOperand::Packed(self.weights.plane(plane).wrapping_add(columns.start * k));
-                args.c = sums.matrix(plane).data;
-                // SAFETY: the caller's promise; columns begin at a panel's edge.
-                unsafe { gemm_planned(isa, &args, &planned, memory) };
-            }
-        });
+        let (p, isa) = (self.p, self.run.isa);
+        for part in self.w.weights.parts() {
+            let left = |plane: usize| {
+                let rows = inputs.matrix(plane);
+                AOperand::from(Strided { data: rows.at(0, part.start), row: rows.row, col: 1 })
+            };
+            let right = |plane| {
+                let panels = self.weights.panels(plane, part.start);
+                BOperand::Packed(panels.wrapping_add(columns.start * part.len()))
+            };
+            let mut args = GemmArgs {
+                m: tiles.len(),
+                n: columns.len(),
+                k: part.len(),
+                a: left(0),
+                b: right(0),
+                c: sums.matrix(0).data,
+                c_row: sums.matrix(0).row,
+                c_col: 1,
+                accumulate: part.start > 0,
+                epilogue: gemm::Epilogue::default(),
+            };
+            let planned = Planned::new(isa, &args);
+            scratch::with(planned.scratch_len() * size_of::<f32>(), |memory| {
+                let len = memory.len() / size_of::<f32>();
+                // SAFETY: this thread's memory, aligned to a cache line.
+                let memory = unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast::<f32>(), len) };
+                for plane in 0..PLANES {
+                    (args.a, args.b, args.c) = (left(plane), right(plane), sums.matrix(plane).data);
+                    // SAFETY: the caller's promise; columns begin at a panel's edge.
+                    unsafe { gemm_planned(isa, &args, &planned, memory) };
+                }
+            });
+        }
         // SAFETY: the caller's promise.
         unsafe {
             match p.finish.direct() {

@@ -214,28 +214,52 @@ unsafe fn vector<S: Simd, F: From, const WHOLE: bool>(
 ) -> [S::F; 4] {
     // SAFETY: the caller's promise.
     unsafe {
-        for i in 0..4 {
-            // Row i of Bᵀ d: two rows of the inputs, the second added or taken away.
-            let (p, q, plus) = [(0, 2, false), (1, 2, true), (2, 1, false), (1, 3, false)][i];
-            let mut line = [s.zero(); 4];
-            for (j, v) in line.iter_mut().enumerate() {
-                let a = load::<S, WHOLE>(s, from.at(p, j).wrapping_add(c), lanes);
-                let b = load::<S, WHOLE>(s, from.at(q, j).wrapping_add(c), lanes);
-                *v = if plus { s.add(a, b) } else { s.sub(a, b) };
-            }
-            let out = [
-                s.sub(line[0], line[2]),
-                s.add(line[1], line[2]),
-                s.sub(line[2], line[1]),
-                s.sub(line[1], line[3]),
-            ];
-            for (j, v) in out.into_iter().enumerate() {
-                squares[j] = s.mul_add(v, v, squares[j]);
-                s.store(to.matrix(4 * i + j).at(0, c), v);
-            }
-        }
+        // Two rows of the inputs, the second taken away or added, give a row of Bᵀ d.
+        let first = rows::<S, F, 0, 2, false, WHOLE>(s, from, c, lanes);
+        store(s, first, to, 0, c, &mut squares);
+        let second = rows::<S, F, 1, 2, true, WHOLE>(s, from, c, lanes);
+        store(s, second, to, 1, c, &mut squares);
+        let third = rows::<S, F, 2, 1, false, WHOLE>(s, from, c, lanes);
+        store(s, third, to, 2, c, &mut squares);
+        let fourth = rows::<S, F, 1, 3, false, WHOLE>(s, from, c, lanes);
+        store(s, fourth, to, 3, c, &mut squares);
     }
     squares
+}
+
+/// Row P of the inputs, with row Q added if PLUS, else taken away.
+/// # Safety
+/// As [`all`].
+#[inline(always)]
+unsafe fn rows<S: Simd, F: From, const P: usize, const Q: usize, const PLUS: bool, const WHOLE: bool>(
+    s: S,
+    from: &F,
+    c: usize,
+    lanes: usize,
+) -> [S::F; 4] {
+    let mut line = [s.zero(); 4];
+    for (j, v) in line.iter_mut().enumerate() {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let a = load::<S, WHOLE>(s, from.at(P, j).wrapping_add(c), lanes);
+            let b = load::<S, WHOLE>(s, from.at(Q, j).wrapping_add(c), lanes);
+            *v = if PLUS { s.add(a, b) } else { s.sub(a, b) };
+        }
+    }
+    line
+}
+
+/// Stores row `i` of Bᵀ d, times B, and adds its squares.
+/// # Safety
+/// As [`all`].
+#[inline(always)]
+unsafe fn store<S: Simd>(s: S, line: [S::F; 4], to: Planes, i: usize, c: usize, squares: &mut [S::F; 4]) {
+    let out = [s.sub(line[0], line[2]), s.add(line[1], line[2]), s.sub(line[2], line[1]), s.sub(line[1], line[3])];
+    for (j, v) in out.into_iter().enumerate() {
+        squares[j] = s.mul_add(v, v, squares[j]);
+        // SAFETY: the caller's promise.
+        unsafe { s.store(to.matrix(4 * i + j).at(0, c), v) };
+    }
 }
 
 /// Transforms the sums of tiles in a row, one after another, to their outputs. The maker answers for the memory.

@@ -1,6 +1,7 @@
 //! The transformed weights: G g Gᵀ of every 3×3 window, sixteen matrices of input by output channels in panels.
 //!
-//! They are computed in f64 and rounded once. Ahead of them stands whether the weights are fit for it: transformed ones
+//! They are computed in f64 and rounded once. Input channels are cut into parts with matrices of their own: sums of one part
+//! are added to those of the parts before, so that no chain of additions is longer than those of a direct sum. Ahead of them stands whether the weights are fit for it: transformed ones
 //! that are huge or not finite would spread over outputs that do not see them.
 
 use crate::buffers::{BoundAccess, Form, Ptr, RunCx};
@@ -9,6 +10,7 @@ use crate::gemm::{packed_b_len, panel_width};
 use crate::simd::{Isa, Kernel, MAX_TILE_VECTORS, MAX_W, Simd, dispatch};
 use crate::tile::{io, scratch};
 use rlx_ir::DType;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Elements of a transformed window.
@@ -28,22 +30,29 @@ pub struct Weights {
     sizes: [usize; 2],
     /// Steps of input channels, output channels, and the axes of the window.
     steps: [i64; 4],
-    /// Elements of one matrix's panels.
+    /// Input channels of a part.
+    part: usize,
+    /// Elements of one matrix's panels, all parts.
     plane: usize,
     form: Form,
 }
+
+/// Most input channels of a part.
+const PART: usize = 128;
 
 /// Transformed weights in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Transformed {
     data: Ptr,
     plane: usize,
+    /// Columns of whole panels.
+    width: usize,
 }
 
 impl Transformed {
-    /// The panels of a matrix.
-    pub fn plane(&self, plane: usize) -> *const f32 {
-        self.data.get().cast::<f32>().wrapping_add(AHEAD + plane * self.plane)
+    /// The panels of a part of a matrix: the part that begins with input channel `first`.
+    pub fn panels(&self, plane: usize, first: usize) -> *const f32 {
+        self.data.get().cast::<f32>().wrapping_add(AHEAD + plane * self.plane + first * self.width)
     }
 
     /// Whether the weights are fit.
@@ -69,6 +78,7 @@ impl Weights {
             access: weight.clone(),
             sizes: [inputs, outputs],
             steps: [input, output, down, across],
+            part: inputs.div_ceil(inputs.div_ceil(PART).max(1)).max(1),
             plane,
             form: Form { fingerprint: own ^ LAYOUT, bytes: Some(bytes) },
         })
@@ -80,7 +90,17 @@ impl Weights {
     pub unsafe fn kept(&self, run: &RunCx<'_>) -> Option<Transformed> {
         // SAFETY: the caller's promise; there is room.
         let data = run.weight?.form(&self.form, |to| unsafe { self.make(run, to) })?;
-        Some(Transformed { data, plane: self.plane })
+        Some(self.at(run.isa, data))
+    }
+
+    fn at(&self, isa: Isa, data: Ptr) -> Transformed {
+        Transformed { data, plane: self.plane, width: self.sizes[1].next_multiple_of(panel_width(isa)) }
+    }
+
+    /// The parts of the input channels.
+    pub fn parts(&self) -> impl Iterator<Item = Range<usize>> {
+        let (all, part) = (self.sizes[0], self.part);
+        (0..all).step_by(part).map(move |first| first..all.min(first + part))
     }
 
     /// Runs `f` with the weights: kept ones, or else transformed for this run.
@@ -95,7 +115,7 @@ impl Weights {
             let data = Ptr(memory.as_mut_ptr());
             // SAFETY: the caller's promise; the memory has room.
             unsafe { self.make(run, data) };
-            f(Transformed { data, plane: self.plane });
+            f(self.at(run.isa, data));
         });
     }
 
@@ -148,8 +168,12 @@ impl Kernel for Panel<'_> {
         let [inputs, outputs] = w.sizes;
         let [input, output, down, across] = w.steps;
         let width = (outputs - j * nr).min(nr);
+        let wide = outputs.next_multiple_of(nr);
         let mut fit = true;
         for c in 0..inputs {
+            let first = c / w.part * w.part;
+            let depth = (inputs - first).min(w.part);
+            let to = to.wrapping_add(first * wide + (j * depth + c - first) * nr);
             let mut taps = [[0.0; MAX_TILE_VECTORS * MAX_W]; 9];
             for n in 0..width {
                 let at = w.access.offset + c as i64 * input + (j * nr + n) as i64 * output;
@@ -174,7 +198,7 @@ impl Kernel for Panel<'_> {
                 for k in 0..4 {
                     let mut sums = [0.0; MAX_TILE_VECTORS * MAX_W];
                     combine(k, nr, [&lines[0], &lines[1], &lines[2]], &mut sums);
-                    let to = to.wrapping_add((4 * i + k) * w.plane + (j * inputs + c) * nr);
+                    let to = to.wrapping_add((4 * i + k) * w.plane);
                     for (n, &sum) in sums.iter().enumerate().take(nr) {
                         // SAFETY: the panel's step lies within the matrix.
                         unsafe { *to.add(n) = sum as f32 };
