@@ -1,7 +1,9 @@
 //! Prints the speed of a contraction, some convolutions and an attention as fractions of the peak that a loop of
 //! independent multiply-adds reaches, on one thread: the best of many samples, since the machine may be shared.
 //!
-//! `cargo run --release -p rlx-cpu --example kernel_peak [SECONDS_PER_ROW]`
+//! `cargo run --release -p rlx-cpu --example kernel_peak [SECONDS_PER_ROW [windows [INDEX]]]`: with `windows`, only convolutions of three by
+//! three (or the one of that index), beside the same ones with an axis of one more, which are summed directly; weights in the
+//! cache, and from memory.
 
 #![allow(clippy::print_stdout)]
 
@@ -92,14 +94,38 @@ impl Rig {
         let dims: Vec<i64> = self.lir.dims.dims().iter().map(|d| d.as_const().unwrap_or(0)).collect();
         let numels: Vec<i64> = self.memory.iter().map(|m| m.len() as i64).collect();
         let slots: Vec<u32> = (0..numels.len() as u32).collect();
-        f(&BindCx { lir: &self.lir, dims: &dims, numels: &numels, isa, slots: &slots })
+        f(&BindCx {
+            lir: &self.lir,
+            dims: &dims,
+            numels: &numels,
+            isa,
+            matmul: rlx_compile::MatmulPrecision::Highest,
+            slots: &slots,
+        })
     }
     fn report(&mut self, name: &str, isa: Isa, peak: f64, budget: Duration, work: f64, run: impl Fn(&RunCx<'_>)) {
+        self.report_of(1, name, isa, peak, budget, work, run);
+    }
+    /// The same with so many copies of the weights' packed form, used in turn.
+    #[allow(clippy::too_many_arguments)]
+    fn report_of(
+        &mut self,
+        copies: usize,
+        name: &str,
+        isa: Isa,
+        peak: f64,
+        budget: Duration,
+        work: f64,
+        run: impl Fn(&RunCx<'_>),
+    ) {
         let ptrs: Vec<Ptr> = self.memory.iter_mut().map(|m| Ptr(m.as_mut_ptr().cast())).collect();
-        let (weight, region) = (Weight::default(), Region::inline());
-        let cx = RunCx { bufs: Buffers::new(&ptrs), region: &region, isa, weight: Some(&weight) };
+        let region = Region::inline();
+        let weights: Vec<Weight> = (0..copies).map(|_| Weight::default()).collect();
+        let of = |weight| RunCx { bufs: Buffers::new(&ptrs), region: &region, isa, weight: Some(weight) };
+        weights.iter().for_each(|w| run(&of(w)));
+        let mut turn = weights.iter().cycle();
         let rate = best(budget, || {
-            run(&cx);
+            turn.next().into_iter().for_each(|w| run(&of(w)));
             work
         });
         println!("  {name:<44} {:8.1} us  {rate:6.1} GFLOP/s ({:3.0} %)", work / rate / 1e3, 100.0 * rate / peak);
@@ -141,48 +167,90 @@ fn contraction(isa: Isa, peak: f64, budget: Duration, [m, k, n]: [usize; 3]) -> 
     Ok(())
 }
 
-/// Channels, size, window, stride and groups of a convolution of a square image.
-struct Image(usize, usize, usize, usize, usize, usize);
+/// Channels, height and width, window, stride and groups of a convolution.
+struct Image([usize; 2], [usize; 2], usize, usize, usize);
 
-fn convolution(isa: Isa, peak: f64, budget: Duration, image: &Image, last: bool) -> Result<(), String> {
-    let &Image(ci, co, size, window, stride, groups) = image;
+/// How a convolution is measured.
+#[derive(Clone, Copy)]
+struct How {
+    /// Channels-last, or channels-first.
+    last: bool,
+    /// With a spatial axis of one ahead.
+    deep: bool,
+    /// Copies of the weights that are used in turn.
+    copies: usize,
+}
+
+fn convolution(isa: Isa, peak: f64, budget: Duration, image: &Image, how: How) -> Result<(), String> {
+    let &Image([ci, co], [height, width], window, stride, groups) = image;
     let mut r = Rig::default();
-    let out = (size - 1) / stride + 1;
+    let [down, across] = [height, width].map(|n| (n - 1) / stride + 1);
     let (cg, kk) = (ci / groups, window * window);
-    let (x, w) = (r.buffer(ci * size * size, Storage::Arena), r.buffer(co * cg * kk, Storage::Param(0)));
-    let (b, y) = (r.buffer(co, Storage::Arena), r.buffer(co * out * out, Storage::Arena));
-    let lay = |c: usize, n: usize| if last { [c * n * n, 1, n * c, c] } else { [c * n * n, n * n, n, 1] };
+    let (x, w) = (r.buffer(ci * height * width, Storage::Arena), r.buffer(co * cg * kk, Storage::Param(0)));
+    let (b, y) = (r.buffer(co, Storage::Arena), r.buffer(co * down * across, Storage::Arena));
+    // The axis of one stands behind batch and channels.
+    let axes = |v: Vec<usize>, one: usize| {
+        let at = v.len() - 2;
+        if how.deep { [&v[..at], &[one], &v[at..]].concat() } else { v }
+    };
+    let lay = |c: usize, h: usize, w: usize| {
+        axes(if how.last { vec![c * h * w, 1, w * c, c] } else { vec![c * h * w, h * w, w, 1] }, c * h * w)
+    };
     let kernel = ConvKernel {
         transposed: false,
         batch: r.dim(1),
         groups: groups as i64,
         in_channels: r.dim(ci),
         out_channels: r.dim(co),
-        in_spatial: r.dims(&[size, size]),
-        out_spatial: r.dims(&[out, out]),
-        window: r.dims(&[window, window]),
-        strides: vec![stride as i64; 2],
-        dilations: vec![1, 1],
-        pad_low: r.dims(&[window / 2, window / 2]),
-        input: r.access(x, &lay(ci, size)),
-        weight: r.access(w, &[cg * kk, kk, window, 1]),
+        in_spatial: r.dims(&axes(vec![height, width], 1)),
+        out_spatial: r.dims(&axes(vec![down, across], 1)),
+        window: r.dims(&axes(vec![window; 2], 1)),
+        strides: axes(vec![stride; 2], 1).into_iter().map(|s| s as i64).collect(),
+        dilations: vec![1; if how.deep { 3 } else { 2 }],
+        pad_low: r.dims(&axes(vec![window / 2; 2], 0)),
+        input: r.access(x, &lay(ci, height, width)),
+        weight: r.access(w, &axes(vec![cg * kk, kk, window, 1], kk)),
         input_zero: None,
         weight_zero: None,
         acc: DType::F32,
-        epilogue: epilogue(&mut r, (b, &[0, 1, 0, 0]), Unary::Relu, (y, &lay(co, out))),
+        epilogue: epilogue(&mut r, (b, &axes(vec![0, 1, 0, 0], 0)), Unary::Relu, (y, &lay(co, down, across))),
     };
-    let code = r.code(&kernel.epilogue, 4)?;
+    let code = r.code(&kernel.epilogue, if how.deep { 5 } else { 4 })?;
     let plan = r.bind(isa, |cx| conv::plan(&kernel, &code, cx))?;
     let name = format!(
-        "conv {ci}->{co} {size}x{size} {window}x{window}/{stride} g{groups} {}",
-        if last { "channels-last" } else { "channels-first" }
+        "conv {ci}->{co} {height}x{width} {window}x{window}/{stride} g{groups} {}{}{}",
+        if how.last { "last" } else { "first" },
+        if how.deep { " deep" } else { "" },
+        if how.copies > 1 { " cold" } else { "" }
     );
-    r.report(&name, isa, peak, budget, (2 * out * out * co * cg * kk) as f64, |cx| {
+    let work = (2 * down * across * co * cg * kk) as f64;
+    r.report_of(how.copies, &name, isa, peak, budget, work, |cx| {
         // SAFETY: the buffers are those of the plan.
         unsafe { conv::run(&plan, &code, cx) }
     });
     Ok(())
 }
+
+/// Windows of three by three: those of a residual network, of a text detector, and some odd ones.
+const WINDOWS: [([usize; 2], [usize; 2]); 17] = [
+    ([64, 64], [56, 56]),
+    ([128, 128], [28, 28]),
+    ([256, 256], [14, 14]),
+    ([512, 512], [7, 7]),
+    ([96, 24], [40, 56]),
+    ([96, 24], [20, 28]),
+    ([96, 24], [10, 14]),
+    ([24, 24], [40, 56]),
+    ([16, 16], [40, 56]),
+    ([16, 64], [40, 56]),
+    ([32, 32], [112, 112]),
+    ([32, 64], [33, 47]),
+    ([256, 256], [3, 3]),
+    ([256, 256], [4, 4]),
+    ([256, 256], [5, 5]),
+    ([64, 64], [7, 9]),
+    ([1024, 512], [13, 13]),
+];
 
 fn attentions(isa: Isa, peak: f64, budget: Duration, [h, s, t, d]: [usize; 4]) -> Result<(), String> {
     let mut r = Rig::default();
@@ -220,19 +288,34 @@ fn main() -> Result<(), String> {
     let isa = Isa::best();
     let peak = best(budget, || dispatch(isa, Peak));
     println!("{isa}: peak {peak:.1} GFLOP/s");
+    if std::env::args().nth(2).as_deref() == Some("windows") {
+        let one: Option<usize> = std::env::args().nth(3).and_then(|i| i.parse().ok());
+        for (_, &(channels, size)) in WINDOWS.iter().enumerate().filter(|(i, _)| one.is_none_or(|one| one == *i)) {
+            let image = Image(channels, size, 3, 1, 1);
+            // Several times the third cache.
+            let cold = (96 << 20) / (16 * 4 * channels[0] * channels[1]).max(1 << 20) + 1;
+            for (deep, copies) in [(true, 1), (false, 1), (true, cold), (false, cold)] {
+                convolution(isa, peak, budget, &image, How { last: true, deep, copies })?;
+            }
+        }
+        return Ok(());
+    }
     for sizes in [[128, 384, 1536], [128, 1536, 384], [16, 384, 384], [128, 768, 3072]] {
         contraction(isa, peak, budget, sizes)?;
     }
     for image in [
-        Image(64, 64, 56, 3, 1, 1),
-        Image(256, 256, 14, 3, 1, 1),
-        Image(512, 512, 7, 3, 1, 1),
-        Image(64, 256, 56, 1, 1, 1),
-        Image(3, 64, 224, 7, 2, 1),
-        Image(144, 144, 56, 3, 1, 144),
+        Image([64, 64], [56, 56], 3, 1, 1),
+        Image([128, 128], [28, 28], 3, 1, 1),
+        Image([256, 256], [14, 14], 3, 1, 1),
+        Image([512, 512], [7, 7], 3, 1, 1),
+        Image([96, 24], [40, 56], 3, 1, 1),
+        Image([64, 256], [56, 56], 1, 1, 1),
+        Image([3, 64], [224, 224], 7, 2, 1),
+        Image([144, 144], [56, 56], 3, 1, 144),
     ] {
-        convolution(isa, peak, budget, &image, true)?;
-        convolution(isa, peak, budget, &image, false)?;
+        for last in [true, false] {
+            convolution(isa, peak, budget, &image, How { last, deep: false, copies: 1 })?;
+        }
     }
     for sizes in [[12, 16, 16, 32], [12, 128, 128, 32], [12, 512, 512, 64], [12, 1, 4096, 64]] {
         attentions(isa, peak, budget, sizes)?;

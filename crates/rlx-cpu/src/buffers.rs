@@ -167,45 +167,61 @@ impl Form {
     }
 }
 
-/// A form of a weight that a kernel reads faster, made at its first run and kept while the parameter keeps its value.
+/// Forms of a weight that kernels read faster, each made at its first run and kept while the parameter keeps its value. There is room for
+/// two: kernels of different bindings, or of one binding for data of different kinds, may read the weight as different matrices.
 #[derive(Debug, Default)]
-pub struct Weight(OnceLock<Kept>);
+pub struct Weight([OnceLock<Kept>; 2]);
 
 impl Weight {
     /// Where this form lies, if it was made.
     #[inline]
     pub fn has(&self, form: &Form) -> Option<Ptr> {
-        form.within(self.0.get()?)
+        self.0.iter().find_map(|slot| form.within(slot.get()?))
     }
 
-    /// Where this form lies; written by `make` into memory aligned to a cache line unless there is one. `None` where another form is
-    /// kept (another binding's kernel may read the weight as another matrix) or there is no memory: then use the weight as it is.
+    /// Where this form lies; written by `make` into memory aligned to a cache line unless there is one. `None` where two other forms are
+    /// kept or there is no memory: then use the weight as it is.
     #[inline]
     pub fn form(&self, form: &Form, make: impl FnOnce(Ptr)) -> Option<Ptr> {
-        if self.0.get().is_none() {
+        if let Some(found) = self.has(form) {
+            return Some(found);
+        }
+        if self.0.iter().any(|slot| slot.get().is_none()) {
             let mut memory = AlignedBuffer::uninit(form.bytes?.checked_add(HEADER)?).ok()?;
             let start = memory.as_mut_ptr();
             // SAFETY: the header is within the memory, which is aligned beyond 8 bytes.
             unsafe { start.cast::<u64>().write(form.fingerprint.to_le()) };
             make(Ptr(start.wrapping_add(HEADER)));
-            self.0.get_or_init(|| Kept::Own(Arc::new(memory)));
+            let mut kept = Kept::Own(Arc::new(memory));
+            for slot in &self.0 {
+                // Another run may have been first, with this form or another.
+                match slot.set(kept) {
+                    Ok(()) => break,
+                    Err(back) => kept = back,
+                }
+                if slot.get().is_some_and(|k| form.within(k).is_some()) {
+                    break;
+                }
+            }
         }
         self.has(form)
     }
 
-    /// The form, if it was made.
+    /// The first form that was made.
     pub fn made(&self) -> Option<&Kept> {
-        self.0.get()
+        self.0.first()?.get()
     }
 
     /// Takes a form that was made before, unless there is one.
     pub fn set(&self, kept: Kept) {
-        let _ = self.0.set(kept);
+        if let Some(first) = self.0.first() {
+            let _ = first.set(kept);
+        }
     }
 
     /// Bytes held.
     pub fn bytes(&self) -> usize {
-        self.0.get().map_or(0, |w| w.as_slice().len())
+        self.0.iter().filter_map(OnceLock::get).map(|w| w.as_slice().len()).sum()
     }
 }
 

@@ -296,7 +296,7 @@ impl Planner<'_> {
         };
         let group = self.group_of(item);
         let group = self.groups.get(group.index())?;
-        if !matches!(group.kind, GroupKind::Map | GroupKind::Row(_)) || scope != Scope::Element {
+        if matches!(group.kind, GroupKind::Single(_)) || scope != Scope::Element {
             return None;
         }
         let space = group.space.clone();

@@ -161,7 +161,8 @@ impl Kernel for WidenRow {
 /// of what lies around them, and the sources that pack and read them.
 pub fn layout(isa: Isa) -> String {
     let tiles = if has_tiles(isa) { ", bf16 in tiles" } else { "" };
-    format!("panels 1: f32 by {}{tiles}; rlx-cpu {}", panel_width(isa), env!("RLX_SOURCES"))
+    let width = panel_width(isa);
+    format!("panels 2: f32 by {width}, 3x3 windows transformed{tiles}; rlx-cpu {}", env!("RLX_SOURCES"))
 }
 
 /// A right operand in panels.

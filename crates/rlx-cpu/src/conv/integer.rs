@@ -36,7 +36,7 @@ pub struct Integer {
 /// Plans a convolution, if it is one of 8-bit integers.
 pub fn plan(p: &ConvPlan, input_zero: Option<BoundAccess>, weight_zero: Option<BoundAccess>) -> Option<Integer> {
     let small = |d: DType| matches!(d, DType::I8 | DType::U8);
-    let zeros = [&input_zero, &weight_zero].into_iter().flatten().all(|z| small(z.dtype));
+    let zeros = [&input_zero, &weight_zero].into_iter().flatten().all(|z| z.dtype.is_int() && z.dtype.bits() >= 8);
     let fits = p.acc == DType::I32 && !p.transposed && small(p.input.dtype) && small(p.weight.dtype) && zeros;
     let still = |z: &Option<BoundAccess>, from: usize, sizes: &[usize]| {
         let along = |z: &BoundAccess| z.strides.iter().zip(sizes).skip(from).all(|(&s, &n)| s == 0 || n == 1);

@@ -2,9 +2,9 @@
 //!
 //! Floats of up to 32 bits become products of what points see and packed weights ([`product`]), read where it lies, from a
 //! copy with zeros around ([`image`]) or gathered ([`gather`]): a transpose is cut into one plain convolution for each phase of
-//! its strides ([`phase`]). One channel a group has loops of its own
-//! ([`depthwise`]). 8-bit integers are gathered as they are and multiplied exactly ([`integer`]). Other dtypes go element by element
-//! ([`generic`]).
+//! its strides ([`phase`]). Windows of three by three take fewer multiplications ([`winograd`]). One channel a group has loops
+//! of its own ([`depthwise`]). 8-bit integers are gathered as they are and multiplied exactly ([`integer`]). Other dtypes go
+//! element by element ([`generic`]).
 
 mod depthwise;
 mod gather;
@@ -13,6 +13,7 @@ mod image;
 mod integer;
 pub(crate) mod phase;
 mod product;
+mod winograd;
 
 #[cfg(test)]
 mod tests;
@@ -56,6 +57,7 @@ pub struct ConvPlan {
 enum How {
     Nothing,
     Product(Box<product::Product>),
+    Winograd(Box<winograd::Winograd>),
     Depthwise(Box<depthwise::Depthwise>),
     Integer(Box<integer::Integer>),
     Generic,
@@ -132,6 +134,9 @@ pub fn plan(k: &ConvKernel, code: &Code, cx: &BindCx<'_>) -> Result<ConvPlan, Bi
             let fits = |m: &Direct| !m.in_place() && if last { m.steps().1 == 1 } else { m.steps().0 == 1 };
             usable = direct.as_ref().is_some_and(fits);
             plan.how = How::Depthwise(Box::new(d));
+        } else if let Some(w) = winograd::plan(&plan, direct.as_ref(), cx.isa) {
+            (last, usable) = (true, true);
+            plan.how = How::Winograd(Box::new(w));
         } else {
             (last, usable) = (true, true);
             plan.how = How::Product(Box::new(product::plan(&plan, cx.isa)));
@@ -190,6 +195,7 @@ pub unsafe fn pack(p: &ConvPlan, run: &RunCx<'_>) {
         How::Depthwise(d) => d.weights(),
         // SAFETY: the caller's promise.
         How::Integer(i) => return unsafe { i.pack(run) },
+        How::Winograd(w) => return unsafe { winograd::pack(w, run) },
         How::Nothing | How::Generic => return,
     };
     // SAFETY: the caller's promise.
@@ -205,6 +211,7 @@ pub unsafe fn run(p: &ConvPlan, code: &Code, run: &RunCx<'_>) {
         match &p.how {
             How::Nothing => {}
             How::Product(product) => product::run(product, p, code, run),
+            How::Winograd(w) => winograd::run(w, p, code, run),
             How::Depthwise(d) => depthwise::run(d, p, code, run),
             How::Integer(i) => integer::run(i, p, code, run),
             How::Generic => generic::run(p, code, run),

@@ -8,7 +8,7 @@ use super::ConvPlan;
 use super::gather::Source;
 use super::image::Image;
 use super::phase::{Phase, phases};
-use crate::buffers::{Ptr, RunCx};
+use crate::buffers::RunCx;
 use crate::contract::operand::{Axes, Operand, Panels, Rights, with_panels};
 use crate::epilogue::tile::OnBlocks;
 use crate::gemm::{self, AOperand, BOperand, GemmArgs, Strided, panel_width};
@@ -18,6 +18,7 @@ use crate::tile::code::Code;
 use crate::tile::scratch;
 use rlx_ir::DType;
 use smallvec::SmallVec;
+use std::ops::Range;
 
 /// A convolution as products.
 #[derive(Debug)]
@@ -33,6 +34,11 @@ impl Product {
     /// The weights that runs keep in panels.
     pub fn weights(&self) -> &Rights {
         &self.weights
+    }
+
+    /// Its phases.
+    pub fn phases(&self) -> &[Phase] {
+        &self.phases
     }
 }
 
@@ -179,18 +185,16 @@ fn even(p: &ConvPlan, phase: &Phase) -> Option<(i64, i64)> {
 /// # Safety
 /// As [`crate::map::run`].
 pub unsafe fn run(c: &Product, p: &ConvPlan, code: &Code, run: &RunCx<'_>) {
-    let (in_group, out_group) = (p.in_channels / p.groups, p.out_channels / p.groups);
-    let base = Ptr(run.bufs.base(p.input.buffer));
+    let out_group = p.out_channels / p.groups;
     let nr = panel_width(run.isa);
     let each: SmallVec<[usize; 4]> = c.blocks.iter().map(|b| b.rows * b.cols * p.batch * p.groups).collect();
-    let all_points: usize = p.out_spatial.iter().product();
     let work = |panels: &[Panels], index: usize| {
         let (mut task, mut number) = (index, 0);
         while each.get(number).is_some_and(|&n| task >= n) {
             task -= each[number];
             number += 1;
         }
-        let (phase, blocks, panels) = (&c.phases[number], c.blocks[number], panels[number]);
+        let blocks = c.blocks[number];
         // Neighbouring tasks share weights.
         let (block, task) = (task % blocks.rows, task / blocks.rows);
         let (image, task) = (task % p.batch, task / p.batch);
@@ -201,100 +205,10 @@ pub unsafe fn run(c: &Product, p: &ConvPlan, code: &Code, run: &RunCx<'_>) {
         let points = first..(line + blocks.line).min(first + blocks.points);
         let wide = out_group.div_ceil(blocks.cols).next_multiple_of(nr);
         let cols = (part * wide).min(out_group)..((part + 1) * wide).min(out_group);
-        if cols.is_empty() {
-            return;
+        if !cols.is_empty() {
+            // SAFETY: the caller's promise; tasks have disjoint points and channels.
+            unsafe { multiply(c, p, code, run, panels, number, Piece { image, group, points, cols }) };
         }
-        let k = phase.taps() * in_group;
-        let image_at = p.input.offset + image as i64 * p.input.strides[0];
-        let offset = image_at + (group * in_group) as i64 * p.input.strides[1];
-        let row = |r: usize| image * all_points + output_point(phase, &p.out_spatial, points.start + r);
-        let col = group * out_group + cols.start;
-        let on_blocks = |plan| OnBlocks { plan, code, bufs: run.bufs, isa: run.isa, row: &row, col };
-        let hook = p.finish.program().map(on_blocks);
-        let mut args = GemmArgs {
-            m: points.len(),
-            n: cols.len(),
-            k,
-            a: Strided { data: std::ptr::null(), row: 0, col: 1 }.into(),
-            b: BOperand::Packed(panels.slab(group).wrapping_add(cols.start * k)),
-            c: std::ptr::null_mut(),
-            c_row: 0,
-            c_col: 1,
-            accumulate: false,
-            epilogue: gemm::Epilogue::default(),
-        };
-        match p.finish.direct() {
-            Some(d) => {
-                let (first, step) = (output_point(phase, &p.out_spatial, first), output_step(phase));
-                d.set(&mut args, &run.bufs, &[p.batch], image, (first, col), step);
-            }
-            None => args.epilogue.hook = hook.as_ref().map(|h| h as _),
-        }
-        // Pointers to segments and a segment of zeros, or what is gathered.
-        const POINTER: usize = size_of::<*const f32>() / size_of::<f32>();
-        let mut pointers = 0;
-        let image = matches!(blocks.reading, Reading::Image).then(|| Image::of(phase, in_group, points.clone()));
-        let own = match blocks.reading {
-            Reading::Even { .. } => 0,
-            Reading::Segments | Reading::Image => {
-                let (starts, copy, width) = match &image {
-                    Some(image) => (points.len() * image.lines, image.len(), image.width),
-                    None => (points.len() * phase.taps(), in_group, in_group),
-                };
-                pointers = starts;
-                args.a = AOperand::Segments { starts: &[], width };
-                (starts * POINTER + copy).next_multiple_of(16)
-            }
-            Reading::Rows | Reading::Columns => (points.len() * k).next_multiple_of(16),
-        };
-        let len = own + args.scratch_len(run.isa);
-        scratch::with(len * size_of::<f32>(), |memory| {
-            // SAFETY: the memory has room for `len` elements and is aligned to a cache line; walks were checked at bind;
-            // tasks write disjoint points and channels.
-            unsafe {
-                let memory = std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast::<f32>(), len);
-                let (own, memory) = memory.split_at_mut(own);
-                let source = Source {
-                    phase,
-                    dtype: p.input.dtype,
-                    base: base.get(),
-                    offset,
-                    channels: in_group,
-                    channel: p.input.strides[1],
-                };
-                match blocks.reading {
-                    Reading::Even { step, first } => {
-                        let at = offset + first + points.start as i64 * step;
-                        let data = base.get().cast::<f32>().cast_const().wrapping_offset(at as isize);
-                        let (row, col) = (step as isize, p.input.strides[1] as isize);
-                        args.a = Strided { data, row, col }.into();
-                    }
-                    Reading::Segments | Reading::Image => {
-                        let (starts, copy) = own.split_at_mut(pointers * POINTER);
-                        let starts = starts.as_mut_ptr().cast::<*const f32>();
-                        if let Some(image) = &image {
-                            image.fill(&source, copy.as_mut_ptr());
-                            image.starts(phase, points.clone(), copy.as_ptr(), starts);
-                        } else {
-                            copy.fill(0.0);
-                            source.starts(points.clone(), copy.as_ptr(), starts);
-                        }
-                        let width = image.as_ref().map_or(in_group, |i| i.width);
-                        let starts = std::slice::from_raw_parts(starts, pointers);
-                        args.a = AOperand::Segments { starts, width };
-                    }
-                    Reading::Rows => {
-                        source.rows(points.clone(), own.as_mut_ptr());
-                        args.a = Strided { data: own.as_ptr(), row: k as isize, col: 1 }.into();
-                    }
-                    Reading::Columns => {
-                        source.columns(points.clone(), own.as_mut_ptr());
-                        args.a = Strided { data: own.as_ptr(), row: 1, col: points.len() as isize }.into();
-                    }
-                }
-                gemm::gemm(run.isa, &args, memory);
-            }
-        });
     };
     // SAFETY: the caller's promise.
     unsafe {
@@ -302,6 +216,123 @@ pub unsafe fn run(c: &Product, p: &ConvPlan, code: &Code, run: &RunCx<'_>) {
             run.region.parallel_for(each.iter().sum(), &|index| work(panels, index));
         });
     }
+}
+
+/// A part of the output.
+pub struct Piece {
+    /// The image.
+    pub image: usize,
+    /// The group.
+    pub group: usize,
+    /// Points of a phase.
+    pub points: Range<usize>,
+    /// Columns of the group, from a panel's edge on.
+    pub cols: Range<usize>,
+}
+
+/// The product of one piece of a phase.
+/// # Safety
+/// As [`crate::map::run`]; the piece lies within the phase's output, and no other thread writes it. `panels` are those of
+/// [`Product::weights`].
+pub unsafe fn multiply(
+    c: &Product,
+    p: &ConvPlan,
+    code: &Code,
+    run: &RunCx<'_>,
+    panels: &[Panels],
+    number: usize,
+    piece: Piece,
+) {
+    let (in_group, out_group) = (p.in_channels / p.groups, p.out_channels / p.groups);
+    let (phase, blocks, panels) = (&c.phases[number], c.blocks[number], panels[number]);
+    let Piece { image, group, points, cols } = piece;
+    let base = run.bufs.base(p.input.buffer);
+    let all_points: usize = p.out_spatial.iter().product();
+    let k = phase.taps() * in_group;
+    let image_at = p.input.offset + image as i64 * p.input.strides[0];
+    let offset = image_at + (group * in_group) as i64 * p.input.strides[1];
+    let row = |r: usize| image * all_points + output_point(phase, &p.out_spatial, points.start + r);
+    let col = group * out_group + cols.start;
+    let on_blocks = |plan| OnBlocks { plan, code, bufs: run.bufs, isa: run.isa, row: &row, col };
+    let hook = p.finish.program().map(on_blocks);
+    let mut args = GemmArgs {
+        m: points.len(),
+        n: cols.len(),
+        k,
+        a: Strided { data: std::ptr::null(), row: 0, col: 1 }.into(),
+        b: BOperand::Packed(panels.slab(group).wrapping_add(cols.start * k)),
+        c: std::ptr::null_mut(),
+        c_row: 0,
+        c_col: 1,
+        accumulate: false,
+        epilogue: gemm::Epilogue::default(),
+    };
+    match p.finish.direct() {
+        Some(d) => {
+            let (first, step) = (output_point(phase, &p.out_spatial, points.start), output_step(phase));
+            d.set(&mut args, &run.bufs, &[p.batch], image, (first, col), step);
+        }
+        None => args.epilogue.hook = hook.as_ref().map(|h| h as _),
+    }
+    // Pointers to segments and a segment of zeros, or what is gathered.
+    const POINTER: usize = size_of::<*const f32>() / size_of::<f32>();
+    let mut pointers = 0;
+    let image = matches!(blocks.reading, Reading::Image).then(|| Image::of(phase, in_group, points.clone()));
+    let own = match blocks.reading {
+        Reading::Even { .. } => 0,
+        Reading::Segments | Reading::Image => {
+            let (starts, copy, width) = match &image {
+                Some(image) => (points.len() * image.lines, image.len(), image.width),
+                None => (points.len() * phase.taps(), in_group, in_group),
+            };
+            pointers = starts;
+            args.a = AOperand::Segments { starts: &[], width };
+            (starts * POINTER + copy).next_multiple_of(16)
+        }
+        Reading::Rows | Reading::Columns => (points.len() * k).next_multiple_of(16),
+    };
+    let len = own + args.scratch_len(run.isa);
+    scratch::with(len * size_of::<f32>(), |memory| {
+        // SAFETY: the memory has room for `len` elements and is aligned to a cache line; walks were checked at bind;
+        // tasks write disjoint points and channels.
+        unsafe {
+            let memory = std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast::<f32>(), len);
+            let (own, memory) = memory.split_at_mut(own);
+            let source =
+                Source { phase, dtype: p.input.dtype, base, offset, channels: in_group, channel: p.input.strides[1] };
+            match blocks.reading {
+                Reading::Even { step, first } => {
+                    let at = offset + first + points.start as i64 * step;
+                    let data = base.cast::<f32>().cast_const().wrapping_offset(at as isize);
+                    let (row, col) = (step as isize, p.input.strides[1] as isize);
+                    args.a = Strided { data, row, col }.into();
+                }
+                Reading::Segments | Reading::Image => {
+                    let (starts, copy) = own.split_at_mut(pointers * POINTER);
+                    let starts = starts.as_mut_ptr().cast::<*const f32>();
+                    if let Some(image) = &image {
+                        image.fill(&source, copy.as_mut_ptr());
+                        image.starts(phase, points.clone(), copy.as_ptr(), starts);
+                    } else {
+                        copy.fill(0.0);
+                        source.starts(points.clone(), copy.as_ptr(), starts);
+                    }
+                    let width = image.as_ref().map_or(in_group, |i| i.width);
+                    let starts = std::slice::from_raw_parts(starts, pointers);
+                    args.a = AOperand::Segments { starts, width };
+                }
+                Reading::Rows => {
+                    source.rows(points.clone(), own.as_mut_ptr());
+                    args.a = Strided { data: own.as_ptr(), row: k as isize, col: 1 }.into();
+                }
+                Reading::Columns => {
+                    source.columns(points.clone(), own.as_mut_ptr());
+                    args.a = Strided { data: own.as_ptr(), row: 1, col: points.len() as isize }.into();
+                }
+            }
+            gemm::gemm(run.isa, &args, memory);
+        }
+    });
 }
 
 /// Output points from one point of a phase to the next along the last axis.

@@ -8,31 +8,43 @@
 use super::*;
 use crate::buffers::Weight;
 use crate::rig::{Rig, Step, assert_near, chain, dense, noise};
+use crate::simd::Isa;
 use crate::space::{position, unravel};
-use rlx_compile::lir::Epilogue;
+use rlx_compile::lir::{BufId, Epilogue};
 use rlx_ir::ops::Elementwise;
 use rlx_ir::ops::elementwise::{Binary, Unary};
 
 #[derive(Clone, Debug)]
-struct Case {
-    transposed: bool,
-    batch: usize,
-    groups: usize,
-    channels: [usize; 2],
-    input: Vec<usize>,
-    window: Vec<usize>,
-    strides: Vec<i64>,
-    dilations: Vec<i64>,
-    pads: Vec<[i64; 2]>,
+pub(super) struct Case {
+    pub transposed: bool,
+    pub batch: usize,
+    pub groups: usize,
+    pub channels: [usize; 2],
+    pub input: Vec<usize>,
+    pub window: Vec<usize>,
+    pub strides: Vec<i64>,
+    pub dilations: Vec<i64>,
+    pub pads: Vec<[i64; 2]>,
     /// Input and output are channels-last.
-    last: [bool; 2],
-    dtype: DType,
-    steps: Vec<Step>,
-    weight: bool,
+    pub last: [bool; 2],
+    pub dtype: DType,
+    pub steps: Vec<Step>,
+    pub weight: bool,
+    /// The way that is taken: the chosen one, the products of sums, or that of transforms.
+    pub way: Way,
+    /// Elements of the input (0) or the weights (1) with values of their own.
+    pub odd: Vec<(usize, usize, f64)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Way {
+    Chosen,
+    Direct,
+    Transformed,
 }
 
 impl Case {
-    fn new(channels: [usize; 2], input: &[usize], window: &[usize]) -> Case {
+    pub fn new(channels: [usize; 2], input: &[usize], window: &[usize]) -> Case {
         let rank = input.len();
         Case {
             transposed: false,
@@ -48,7 +60,20 @@ impl Case {
             dtype: DType::F32,
             steps: vec![],
             weight: true,
+            way: Way::Chosen,
+            odd: vec![],
         }
+    }
+
+    /// The plan of the case's way.
+    fn plan(&self, rig: &Rig, kernel: &ConvKernel, code: &Code, isa: Isa) -> ConvPlan {
+        let mut found = rig.bind(isa, |cx| plan(kernel, code, cx)).unwrap();
+        match self.way {
+            Way::Chosen => {}
+            Way::Direct => found.how = How::Product(Box::new(product::plan(&found, isa))),
+            Way::Transformed => found.how = How::Winograd(Box::new(winograd::of(&found, isa).unwrap())),
+        }
+        found
     }
 
     fn output(&self) -> Vec<usize> {
@@ -77,9 +102,20 @@ fn lay(sizes: &[usize], last: bool) -> Vec<i64> {
     out
 }
 
-#[track_caller]
-fn check(case: &Case) {
-    let rank = case.input.len();
+/// A case's kernel.
+pub(super) struct Made {
+    pub rig: Rig,
+    pub kernel: ConvKernel,
+    pub input: BufId,
+    pub weight: BufId,
+    pub out: BufId,
+    pub bias: BufId,
+    pub residual: BufId,
+    /// Strides of input, weights and output.
+    strides: [Vec<i64>; 3],
+}
+
+pub(super) fn make(case: &Case) -> Made {
     let out_spatial = case.output();
     let [ci, co] = case.channels;
     let join = |head: [usize; 2], tail: &[usize]| [&head[..], tail].concat();
@@ -92,8 +128,12 @@ fn check(case: &Case) {
     };
     let count = |s: &[usize]| s.iter().product::<usize>();
     let mut rig = Rig::default();
-    let input = rig.buffer(case.dtype, &noise(count(&in_sizes), 1));
-    let weight = rig.buffer(case.dtype, &noise(count(&w_sizes), 2));
+    let mut values = [noise(count(&in_sizes), 1), noise(count(&w_sizes), 2)];
+    for &(operand, at, v) in &case.odd {
+        values[operand][at] = v;
+    }
+    let input = rig.buffer(case.dtype, &values[0]);
+    let weight = rig.buffer(case.dtype, &values[1]);
     let out = rig.buffer(case.dtype, &vec![9.0; count(&out_sizes)]);
     let acc = if case.dtype == DType::F64 { DType::F64 } else { DType::F32 };
     let bias = rig.buffer(acc, &noise(co, 3));
@@ -107,10 +147,7 @@ fn check(case: &Case) {
     let mut reads = vec![rig.access(bias, 0, &along_channels), rig.access(residual_buffer, 0, &ys)];
     let used = case.steps.iter().filter_map(|s| if let Step::With(_, r) = s { Some(*r as usize + 1) } else { None });
     reads.truncate(used.max().unwrap_or(0));
-    let pad_low: Vec<i64> = case.pads.iter().map(|p| p[0]).collect();
-    // The residual may lie where the result goes.
-    let in_place = (reads.len() == 2 && acc == case.dtype).then(|| rig.access(out, 0, &ys));
-    let mut kernel = ConvKernel {
+    let kernel = ConvKernel {
         transposed: case.transposed,
         batch: rig.dim(case.batch as i64),
         groups: case.groups as i64,
@@ -121,7 +158,7 @@ fn check(case: &Case) {
         window: rig.sizes(&case.window),
         strides: case.strides.clone(),
         dilations: case.dilations.clone(),
-        pad_low: pad_low.iter().map(|&p| rig.dim(p)).collect(),
+        pad_low: case.pads.iter().map(|p| rig.dim(p[0])).collect(),
         input: rig.access(input, 0, &xs),
         weight: rig.access(weight, 0, &ws),
         input_zero: None,
@@ -133,6 +170,21 @@ fn check(case: &Case) {
             writes: vec![rig.access(out, 0, &ys)],
         },
     };
+    Made { rig, kernel, input, weight, out, bias, residual: residual_buffer, strides: [xs, ws, ys] }
+}
+
+#[track_caller]
+pub(super) fn check(case: &Case) {
+    let Made { mut rig, mut kernel, input, weight, out, bias, residual: residual_buffer, strides } = make(case);
+    let [xs, ws, ys] = strides;
+    let (acc, rank, out_spatial) = (kernel.acc, case.input.len(), case.output());
+    let [ci, co] = case.channels;
+    let count = |s: &[usize]| s.iter().product::<usize>();
+    let out_sizes = [&[case.batch, co], &out_spatial[..]].concat();
+    let pad_low: Vec<i64> = case.pads.iter().map(|p| p[0]).collect();
+    // The residual may lie where the result goes.
+    let in_place = kernel.epilogue.reads.len() == 2 && acc == case.dtype;
+    let in_place = in_place.then(|| rig.access(out, 0, &ys));
     // The oracle scatters for transposes and gathers for plain convolutions.
     let (x, w) = (rig.values(input), rig.values(weight));
     let mut want = vec![0.0; count(&out_sizes)];
@@ -177,6 +229,7 @@ fn check(case: &Case) {
         for s in &case.steps {
             let v = want[i];
             want[i] = match *s {
+                Step::With(f, 0) if f == MUL => v * bias[channel],
                 Step::With(_, 0) => v + bias[channel],
                 Step::With(_, _) => v + residual[i],
                 Step::Apply(Elementwise::Unary(Unary::Relu)) => v.max(0.0),
@@ -189,13 +242,15 @@ fn check(case: &Case) {
     let tolerance = match case.dtype {
         DType::F64 => 1e-12,
         DType::BF16 => 1e-2,
+        // Sums of transformed numbers are larger than what is left of them.
+        _ if case.way == Way::Transformed => 6e-5,
         _ => 2e-5,
     };
     for isa in crate::simd::levels() {
         let mut first: Option<Vec<u8>> = None;
         for threads in 1..=3 {
             let code = rig.code(&kernel.epilogue, acc, out_sizes.len());
-            let plan = rig.bind(isa, |cx| plan(&kernel, &code, cx)).unwrap();
+            let plan = case.plan(&rig, &kernel, &code, isa);
             let weight = Weight::default();
             for _ in 0..2 {
                 rig.run(isa, threads, case.weight.then_some(&weight), |cx| unsafe { run(&plan, &code, cx) });
@@ -210,14 +265,15 @@ fn check(case: &Case) {
     kernel.epilogue.reads[1] = access;
     for isa in crate::simd::levels() {
         let code = rig.code(&kernel.epilogue, acc, out_sizes.len());
-        let plan = rig.bind(isa, |cx| plan(&kernel, &code, cx)).unwrap();
+        let plan = case.plan(&rig, &kernel, &code, isa);
         rig.set(out, &start);
         rig.run(isa, 2, None, |cx| unsafe { run(&plan, &code, cx) });
         assert_near(&rig.values(out), &want, tolerance, &format!("{case:?} {isa} in place"));
     }
 }
 
-const ADD: Elementwise = Elementwise::Binary(Binary::Add);
+pub(super) const ADD: Elementwise = Elementwise::Binary(Binary::Add);
+pub(super) const MUL: Elementwise = Elementwise::Binary(Binary::Mul);
 
 /// Both layouts of input and output, with and without an epilogue of each kind.
 #[track_caller]

@@ -63,7 +63,8 @@ fn check(c: &Case, isa: Isa, threads: usize) {
     let weight_shape = [co, c.channels[0], c.window[0], c.window[1]];
     let laid = if c.last { [c.batch, c.input[0], c.input[1], ci] } else { shape };
     let input = m.input(c.dtypes[0], &dims(&laid));
-    let zero_input = m.input(c.dtypes[0], &[]);
+    // Zero points may stand in wider integers.
+    let zero_input = m.input(DType::I32, &[]);
     let by_channel_dims = if c.zeros.1 == 2 { vec![co] } else { Vec::new() };
     let zero_weight = m.input(c.dtypes[1], &dims(&by_channel_dims));
     let weights = Tensor::from_bytes(c.dtypes[1], &weight_shape, &w).unwrap();
@@ -131,7 +132,7 @@ fn check(c: &Case, isa: Isa, threads: usize) {
         }
     }
     let x = Tensor::from_bytes(c.dtypes[0], &laid, &x).unwrap();
-    let zx = Tensor::from_bytes(c.dtypes[0], &[], &[zx]).unwrap();
+    let zx = Tensor::scalar(value(c.dtypes[0], zx));
     let zw = Tensor::from_bytes(c.dtypes[1], &by_channel_dims, &zw).unwrap();
     let mut inputs = vec![&x, &zx, &zw];
     if !c.kept {

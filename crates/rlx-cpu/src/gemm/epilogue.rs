@@ -299,8 +299,23 @@ fn clip<S: Simd>(s: S, v: S::F, lo: f32, hi: f32) -> S::F {
 pub unsafe fn apply_menu(isa: Isa, epilogue: &Epilogue<'_>, c: *mut f32, c_row: isize, rows: usize, cols: usize) {
     if !epilogue.is_identity() {
         let at = Lines { data: c, row: c_row };
-        dispatch(isa, ApplyMenu { epilogue, row: 0, col: 0, rows, cols, from: at, to: at });
+        // SAFETY: the caller's promise.
+        unsafe { apply_menu_to(isa, epilogue, (at, at), rows, cols) };
     }
+}
+
+/// The same from one place to another.
+///
+/// # Safety
+/// As [`apply_menu`], of both places.
+pub(crate) unsafe fn apply_menu_to(
+    isa: Isa,
+    epilogue: &Epilogue<'_>,
+    (from, to): (Lines, Lines),
+    rows: usize,
+    cols: usize,
+) {
+    dispatch(isa, ApplyMenu { epilogue, row: 0, col: 0, rows, cols, from, to });
 }
 
 /// Rows with unit column stride.

@@ -28,7 +28,7 @@ mod tasks;
 pub mod typed;
 
 pub use epilogue::{Activation, Affine, Epilogue, OutputBlock, TileEpilogue, apply_menu};
-pub(crate) use epilogue::{Finish, Lines, load};
+pub(crate) use epilogue::{Finish, Lines, apply_menu_to, load};
 pub use integer::{Bytes, IntArgs, IntElem, IntLayout, gemm_integers, pack_integers};
 pub use narrow::{NarrowPanels, PanelElem, PanelLayout, pack_narrow, widen_panels};
 pub use pack::{pack_b, pack_b_panels, packed_b_len, panel_width};
