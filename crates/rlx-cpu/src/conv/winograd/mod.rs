@@ -50,8 +50,8 @@ pub struct Winograd {
 
 // Measured beside the direct product on AVX2, weights in the cache and from memory: what is chosen is faster by a tenth or more.
 
-/// Fewest input and output channels.
-const CHANNELS: usize = 16;
+/// Fewest input and output channels, and pairs of them.
+const CHANNELS: (usize, usize) = (16, 24 * 24);
 /// Fewest tiles of an image: fewer would read more of the weights than they save multiplications.
 const TILES: usize = 12;
 /// Multiplications of the direct sum for two of tiles, at least: tiles that reach far over the edge save none.
@@ -78,7 +78,9 @@ pub fn plan(p: &ConvPlan, direct: Option<&Direct>, isa: Isa) -> Option<Winograd>
     if !window || p.transposed || p.groups != 1 || p.input.dtype != DType::F32 || p.input.strides[1] != 1 {
         return None;
     }
-    let gains = p.in_channels.min(p.out_channels) >= CHANNELS && {
+    let many =
+        p.in_channels.min(p.out_channels) >= CHANNELS.0 && p.in_channels.saturating_mul(p.out_channels) >= CHANNELS.1;
+    let gains = many && {
         let tiles: usize = p.out_spatial.iter().map(|n| n.div_ceil(2)).product();
         let points: usize = p.out_spatial.iter().product();
         tiles >= TILES && points.saturating_mul(9 * 2) >= tiles.saturating_mul(PLANES * GAIN)

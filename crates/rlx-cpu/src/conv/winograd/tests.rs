@@ -107,7 +107,9 @@ fn sizes_decide() {
     let ones = [[1, 1]; 2];
     assert!(chosen([64, 64], &[14, 14], &[3, 3], &ones).all(|c| c));
     assert!(chosen([96, 24], &[10, 14], &[3, 3], &ones).all(|c| c));
-    for (channels, input) in [([8, 64], [14, 14]), ([64, 8], [14, 14]), ([64, 64], [4, 4]), ([64, 64], [1, 99])] {
+    for (channels, input) in
+        [([8, 99], [14, 14]), ([99, 8], [14, 14]), ([16, 16], [14, 14]), ([64, 64], [4, 5]), ([64, 64], [1, 99])]
+    {
         assert!(!chosen(channels, &input, &[3, 3], &ones).any(|c| c), "{channels:?} {input:?}");
     }
     assert!(!chosen([64, 64], &[14, 14], &[5, 5], &ones).any(|c| c));

@@ -309,6 +309,8 @@ impl Output {
     /// # Safety
     /// `lanes` columns from `j` on lie within the sums and the outputs; they are a whole vector if WHOLE.
     #[inline(always)]
+    // Plain index loops: constant bounds, unrolled whole.
+    #[allow(clippy::needless_range_loop)]
     unsafe fn vector<S: Simd, const WHOLE: bool>(&self, s: S, t: usize, wide: usize, j: usize, lanes: usize) {
         let from = self.from.from(t);
         // SAFETY: the caller's promise; rows of sums are whole lines.

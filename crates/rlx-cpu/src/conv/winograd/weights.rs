@@ -18,7 +18,7 @@ pub const PLANES: usize = 16;
 /// Elements ahead of the panels; the first is 0 where the weights are fit.
 const AHEAD: usize = 16;
 /// What tells this form from others of the same weight.
-const LAYOUT: u64 = 0x77696e_6f32_7833;
+const LAYOUT: u64 = 0x0077_696e_6f32_7833;
 /// Magnitudes from which weights are unfit: with inputs below 2⁶⁴ no sum overflows.
 const HUGE: f64 = 4_294_967_296.0;
 
