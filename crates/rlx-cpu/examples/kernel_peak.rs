@@ -92,7 +92,7 @@ impl Rig {
         let dims: Vec<i64> = self.lir.dims.dims().iter().map(|d| d.as_const().unwrap_or(0)).collect();
         let numels: Vec<i64> = self.memory.iter().map(|m| m.len() as i64).collect();
         let slots: Vec<u32> = (0..numels.len() as u32).collect();
-        f(&BindCx { lir: &self.lir, dims: &dims, numels: &numels, isa, slots: &slots })
+        f(&BindCx { lir: &self.lir, dims: &dims, numels: &numels, isa, matmul: Default::default(), slots: &slots })
     }
     fn report(&mut self, name: &str, isa: Isa, peak: f64, budget: Duration, work: f64, run: impl Fn(&RunCx<'_>)) {
         let ptrs: Vec<Ptr> = self.memory.iter_mut().map(|m| Ptr(m.as_mut_ptr().cast())).collect();

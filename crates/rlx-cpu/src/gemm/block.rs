@@ -263,7 +263,9 @@ impl Block<'_> {
         let packed = Panels { data: self.b, panel: k * nr };
         match self.args.b {
             // As exact as parts, and slower: a level without a matrix unit has no other way.
-            BOperand::Packed(data) | BOperand::Split(data, _) => Panels { data: data.wrapping_add(cols.start * k), ..packed },
+            BOperand::Packed(data) | BOperand::Split(data, _) => {
+                Panels { data: data.wrapping_add(cols.start * k), ..packed }
+            }
             // Widened where they are used.
             BOperand::Narrow(_) => Panels { data: self.b, panel: 0 },
             BOperand::Strided(b) => {

@@ -108,7 +108,9 @@ pub unsafe fn multiply(kind: Dot, two: bool, job: &Job<'_>) {
                 }
             }
         }
-        for (r, row) in c.iter().flat_map(|c| (0..SIDE).map(move |i| [&c[0][i], &c[1][i]])).enumerate().take(rows * SIDE) {
+        for (r, row) in
+            c.iter().flat_map(|c| (0..SIDE).map(move |i| [&c[0][i], &c[1][i]])).enumerate().take(rows * SIDE)
+        {
             for (j, half) in row.into_iter().enumerate() {
                 job.c.add(r * 4 * BLOCK + j * ROW_BYTES).cast::<[u8; ROW_BYTES]>().write(*half);
             }

@@ -205,7 +205,8 @@ impl Kernel for Rows<'_> {
                         let from = chunk(a, row + i, k0..k0 + n, k, &mut buffer);
                         for c in (0..n).step_by(S::W) {
                             let lanes = (n - c).min(S::W);
-                            let x = if lanes == S::W { s.load(from.add(c)) } else { s.load_partial(from.add(c), lanes) };
+                            let x =
+                                if lanes == S::W { s.load(from.add(c)) } else { s.load_partial(from.add(c), lanes) };
                             if parts != Parts::One {
                                 seen.see(s, x);
                             }

@@ -182,8 +182,7 @@ struct Config {
 /// The processor has tiles, and the kernel has granted them to the process.
 #[cfg(target_arch = "x86_64")]
 unsafe fn configure() {
-    let mut config =
-        Config { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
+    let mut config = Config { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
     config.row_bytes[..8].fill(ROW_BYTES as u16);
     config.rows[..8].fill(SIDE as u8);
     // The instruction reads memory and clears all tiles: it must not be moved across the stores above, nor are tiles kept
