@@ -10,7 +10,8 @@
 //! - Sums of one part are those of [`tiles::Dot::Bf16`], in ascending k.
 
 pub(super) mod integer;
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(test)]
+#[cfg(target_arch = "x86_64")]
 mod model;
 pub(super) mod split;
 pub(super) mod tiles;
@@ -331,5 +332,6 @@ impl Tiled<'_> {
     }
 }
 
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(test)]
+#[cfg(target_arch = "x86_64")]
 mod tests;

@@ -132,12 +132,9 @@ fn all_sizes_around_tiles() {
             for k in SIZES {
                 let case = Case::new(&mut random, m, n, k);
                 let want = case.reference();
-                for (how, most) in [
-                    (How::Rounded, 4e-3),
-                    (How::Split(Parts::One), 4e-3),
-                    (How::Split(Parts::Two), 8e-6),
-                    (How::Split(Parts::Three), 1e-6),
-                ] {
+                for (how, most) in
+                    [(How::Rounded, 4e-3), (How::Split(Parts::Two), 8e-6), (How::Split(Parts::Three), 1e-6)]
+                {
                     let got = case.run(how, 1, |_| ());
                     // Sums of few products may cancel: the bound is on what was summed, too.
                     let size =
@@ -150,10 +147,12 @@ fn all_sizes_around_tiles() {
                     }
                 }
                 // What is of bf16 already is the same in all ways.
-                let case = case.rounded();
-                let first = bits(&case.run(How::Tiles, 1, |_| ()));
-                assert_eq!(first, bits(&case.run(How::Rounded, 3, |_| ())), "{m}x{k}x{n}");
-                assert_eq!(first, bits(&case.run(How::Split(Parts::One), 2, |_| ())), "{m}x{k}x{n}");
+                if (m + n + k) % 3 == 0 {
+                    let case = case.rounded();
+                    let first = bits(&case.run(How::Tiles, 1, |_| ()));
+                    assert_eq!(first, bits(&case.run(How::Rounded, 3, |_| ())), "{m}x{k}x{n}");
+                    assert_eq!(first, bits(&case.run(How::Split(Parts::One), 2, |_| ())), "{m}x{k}x{n}");
+                }
             }
         }
     }
