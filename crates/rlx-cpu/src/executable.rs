@@ -1,12 +1,13 @@
 //! A compiled module with its parameters, contexts and counters.
 
-use crate::bind::BoundSegment;
+use crate::bind::{BoundSegment, StateSizes};
 use crate::buffers::Ptr;
 use crate::exec::{Counters, Env, Input, Outputs, Profiler, bind_first, check_inputs, run_frame};
-use crate::frame::{Frame, State, is_output, no_memory, output_bytes};
+use crate::frame::{Frame, is_output, no_memory, output_bytes};
 use crate::memory::{self, Parts};
 use crate::params::ParamSet;
 use crate::program::{CacheBounds, Program, Target, alignment};
+use crate::states::State;
 use crate::store::Stored;
 use rlx_compile::lir::{Lir, LirModule};
 use rlx_compile::target::{
@@ -87,11 +88,12 @@ impl CpuExecutable {
             name: name.clone(),
             ty: tensor_type(lir, buffer),
             has_default,
+            grows: None,
         };
         let lir = &module.main;
         signature.inputs = lir.inputs.iter().map(|p| info(lir, &p.name, p.buffer, false)).collect();
         signature.outputs = lir.outputs.iter().map(|p| info(lir, &p.name, p.buffer, false)).collect();
-        signature.states = lir.states.iter().map(|p| info(lir, &p.name, p.buffer, p.init.is_some())).collect();
+        signature.states = Signature::of_lir(lir).states;
         let mut params = Vec::new();
         let mut add = |signature: &mut Signature, lir: &Lir, p: &rlx_compile::lir::ParamPort| {
             if let Some(i) = signature.params.iter().position(|q| q.name == p.name) {
@@ -204,7 +206,7 @@ impl CpuExecutable {
         let set = ParamSet::new(program, tensors, None)?;
         let env = shared.env(region, &self.counters, false);
         let mut frame = Frame::new(program);
-        let first = bind_first(program, &[], Some(&set), &[], &[], &env)?;
+        let first = bind_first(program, &[], Some(&set), &StateSizes::new(), &[], &env)?;
         let outputs = Outputs { exact: true, placed: &[] };
         let bound = run_frame(program, &mut frame, &[], Some(&set), Some(&set.weights), first, None, outputs, &env)?;
         let all: Vec<usize> = (0..program.lir.outputs.len()).collect();
@@ -260,7 +262,8 @@ impl CpuExecutable {
             (Ok(()), Ok(set)) => {
                 let shapes: smallvec::SmallVec<[&[usize]; 16]> = inputs.iter().map(|i| i.dims).collect();
                 let env = self.shared.env(region, &self.counters, true);
-                let first = bind_first(main, &shapes, Some(&set), &self.frame.states, &[], &env)?;
+                let held = main.segments.solver.state_sizes(&main.lir, &self.frame.states);
+                let first = bind_first(main, &shapes, Some(&set), &held, &[], &env)?;
                 self.within_limit(Some(&first))?;
                 Ok((set, first))
             }
@@ -275,7 +278,7 @@ impl CpuExecutable {
     /// Refuses what would need more memory than the options allow: without a binding, what every run needs.
     fn within_limit(&self, bound: Option<&BoundSegment>) -> Result<(), RunError> {
         let Some(limit) = self.shared.memory_limit else { return Ok(()) };
-        let report = memory::report(&self.shared.parts(), &self.params, bound);
+        let report = memory::report(&self.shared.parts(), &self.params, &self.frame.states, bound);
         match report.own() <= limit {
             true => Ok(()),
             false => Err(RunError::Memory(format!(
@@ -535,28 +538,21 @@ impl ExecutableGraph for CpuExecutable {
         let set = self.param_set(&region)?;
         let shapes: Vec<&[usize]> = shapes.iter().map(Vec::as_slice).collect();
         let env = shared.env(&region, &self.counters, true);
-        let bound = bind_first(&shared.main, &shapes, Some(&set), &self.frame.states, &[], &env)?;
+        let (main, mut sizes) = (&shared.main, Vec::new());
+        let held = main.segments.solver.bound_sizes(&main.lir, &self.frame.states, binding, &mut sizes);
+        let bound = bind_first(main, &shapes, Some(&set), &held, &[], &env)?;
+        drop(held);
         self.within_limit(Some(&bound))?;
         self.frame.place(&shared.main, &bound, shared.align, false, false, &[])
     }
 
     fn state(&self, index: usize) -> Result<Tensor, RunError> {
-        let port = self.state_port(index)?;
-        let lir = &self.shared.main.lir;
-        let dtype = lir.buffer(lir.states[index].buffer).dtype;
-        let state = &self.frame.states[index];
-        let tensor = match (&state.memory, &lir.states[index].init) {
-            (Some(m), _) => Tensor::from_bytes(dtype, &state.dims, m.as_slice()),
-            (None, Some(t)) => return Ok(t.clone()),
-            (None, None) => match port.ty.shape.as_static() {
-                Some(dims) => Tensor::zeros(dtype, &dims),
-                None => {
-                    let why = format!("state `{}` has no size before the first run", port.name);
-                    return Err(RunError::Unsupported(why));
-                }
-            },
-        };
-        tensor.map_err(|e| RunError::Memory(e.to_string()))
+        let info = self.state_port(index)?;
+        let port = &self.shared.main.lir.states[index];
+        if let Some(t) = self.frame.states[index].value(info.ty.dtype, port.grows_in_place())? {
+            return Ok(t);
+        }
+        port.init.clone().map_or_else(|| info.fresh(&DimBinding::new()), Ok)
     }
 
     fn set_state(&mut self, index: usize, value: Option<Tensor>) -> Result<(), RunError> {
@@ -580,16 +576,17 @@ impl ExecutableGraph for CpuExecutable {
                 why: String::new(),
             }]));
         }
-        let memory = AlignedBuffer::copy_of(t.bytes()).map_err(no_memory)?;
-        self.frame.states[index] = State { memory: Some(memory), dims: t.dims().into() };
+        let outer = self.shared.main.lir.states[index].grows_in_place();
+        self.frame.states[index] = State::of(&t, outer)?;
         Ok(())
     }
 
     fn clone_box(&self) -> Box<dyn ExecutableGraph> {
         let mut frame = Frame::new(&self.shared.main);
-        for (to, from) in frame.states.iter_mut().zip(&self.frame.states) {
-            to.dims.clone_from(&from.dims);
-            to.memory = from.memory.as_ref().and_then(|m| AlignedBuffer::copy_of(m.as_slice()).ok());
+        let ports = &self.shared.signature.states;
+        for ((to, from), port) in frame.states.iter_mut().zip(&self.frame.states).zip(ports) {
+            // Without memory for it the clone begins anew.
+            *to = from.copied(port.ty.dtype).unwrap_or_default();
         }
         Box::new(CpuExecutable {
             shared: self.shared.clone(),
@@ -649,8 +646,9 @@ impl ExecutableGraph for CpuExecutable {
         let shapes = shared.input_shapes(binding)?;
         let shapes: Vec<&[usize]> = shapes.iter().map(Vec::as_slice).collect();
         // Planned as a run would, but neither kept nor counted; no parameter needs to be set.
-        let first = memory::plan(&shared.parts(), &shapes, &self.frame.states, binding, shared.align)?;
-        Ok(memory::report(&shared.parts(), &self.params, Some(&first)))
+        let states = &self.frame.states;
+        let first = memory::plan(&shared.parts(), &shapes, states, binding, shared.align)?;
+        Ok(memory::report(&shared.parts(), &self.params, states, Some(&first)))
     }
 }
 

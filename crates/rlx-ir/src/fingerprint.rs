@@ -180,6 +180,7 @@ fn graph(h: &mut Hasher, g: &Graph, rules: Rules<'_>) {
     }
     for s in g.states() {
         h.number(s.next.map_or(usize::MAX, |v| at(&position, v)));
+        h.number(s.grows.unwrap_or(usize::MAX));
     }
     let mut bounds = 0;
     for (s, (min, max)) in g.bounds().iter() {

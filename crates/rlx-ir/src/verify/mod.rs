@@ -16,7 +16,8 @@
 //!    node defines only symbols that are not in scope yet.
 //! 8. Parameters and states are tensors. A default or initial value has its type's dtype and rank, and its size where that is known.
 //!    Known elements of inputs are as many as the input has.
-//! 9. What a state becomes has the state's type.
+//! 9. What a state becomes has the state's type, but for the length on the axis on which the state grows, if it does. That axis is one of
+//!    its own.
 //! 10. Only the entry graph has parameters and states.
 //! 11. Graphs nest at most [`MAX_DEPTH`](crate::eval::MAX_DEPTH) deep.
 //! 12. A function's graph has the function's name. A `call` names a function of the module, passes values of its inputs' dtypes and
@@ -205,8 +206,16 @@ impl Verifier<'_> {
             }
         }
         for s in g.states() {
+            let ty = g.ty(s.value);
+            if let Some(axis) = s.grows.filter(|&a| ty.as_tensor().is_none_or(|t| a >= t.shape.rank())) {
+                self.fail(
+                    9,
+                    g,
+                    format!("state `{}` is {ty}, and grows on axis {axis}, which it does not have", s.name),
+                );
+            }
             if let Some(next) = s.next
-                && g.ty(next) != g.ty(s.value)
+                && !becomes(ty, g.ty(next), s.grows)
             {
                 let (ty, next, next_ty) = (g.ty(s.value), g.value_name(next), g.ty(next));
                 self.fail(9, g, format!("state `{}` is {ty} but becomes {next}, which is {next_ty}", s.name));
@@ -277,6 +286,19 @@ fn def_text(g: &Graph, def: Def) -> String {
 
 fn node_at(g: &Graph, id: NodeId) -> String {
     g.nodes().get(id.index()).map_or_else(|| format!("node {}", id.index()), |n| node_text(id.index(), n))
+}
+
+/// Whether a state of one type may be of the other after a run.
+fn becomes(is: &Type, next: &Type, grows: Option<usize>) -> bool {
+    match (is, next) {
+        (Type::Tensor(a), Type::Tensor(b)) => {
+            let sizes = a.shape.iter().zip(b.shape.iter()).enumerate();
+            a.dtype == b.dtype
+                && a.shape.rank() == b.shape.rank()
+                && sizes.into_iter().all(|(axis, (x, y))| x == y || grows == Some(axis))
+        }
+        _ => is == next,
+    }
 }
 
 /// Whether a value can be of a type, as far as its sizes are known.
