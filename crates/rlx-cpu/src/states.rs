@@ -12,6 +12,7 @@ use rlx_compile::lir::StatePort;
 use rlx_compile::{InputProblem, RunError};
 use rlx_driver::AlignedBuffer;
 use rlx_ir::{DType, Tensor};
+use std::sync::Arc;
 
 /// A state's memory; none until its size is known.
 #[derive(Default)]
@@ -44,12 +45,15 @@ impl State {
     /// A state with this value. `outer` is the axis on which it grows in place.
     pub fn of(value: &Tensor, outer: Option<usize>) -> Result<State, RunError> {
         let (dtype, dims) = (value.dtype(), Sizes::from(value.dims()));
-        let mut memory = AlignedBuffer::copy_of(value.bytes()).map_err(no_memory)?;
-        if outer.is_some_and(|a| a > 0) {
-            let from = (value.bytes().as_ptr(), 0, &dense(&dims)[..]);
-            // SAFETY: tensor and memory have the elements of these sizes, over which both walks go through each once.
-            unsafe { copy(dtype, &dims, from, (memory.as_mut_ptr(), 0, &strides(&dims, outer))) };
+        // A tensor's bytes may lie at any address.
+        let plain = AlignedBuffer::copy_of(value.bytes()).map_err(no_memory)?;
+        if outer.is_none_or(|a| a == 0) {
+            return Ok(State { memory: Some(plain), dims });
         }
+        let mut memory = AlignedBuffer::zeroed(plain.len()).map_err(no_memory)?;
+        let from = (plain.as_ptr(), 0, &dense(&dims)[..]);
+        // SAFETY: both have the elements of these sizes, over which both walks go through each once.
+        unsafe { copy(dtype, &dims, from, (memory.as_mut_ptr(), 0, &strides(&dims, outer))) };
         Ok(State { memory: Some(memory), dims })
     }
 
@@ -57,7 +61,7 @@ impl State {
     pub fn value(&self, dtype: DType, outer: Option<usize>) -> Result<Option<Tensor>, RunError> {
         let Some(memory) = &self.memory else { return Ok(None) };
         let bytes = bytes_of(dtype, &self.dims)?.min(memory.len());
-        let mut out = vec![0u8; bytes];
+        let mut out = AlignedBuffer::zeroed(bytes).map_err(no_memory)?;
         // SAFETY: the memory has at least as many bytes, all written by whoever gave the state these sizes; the walks go over as many
         // elements as they hold.
         unsafe {
@@ -68,7 +72,15 @@ impl State {
                 std::ptr::copy_nonoverlapping(memory.as_ptr(), out.as_mut_ptr(), bytes);
             }
         }
-        Tensor::from_bytes(dtype, &self.dims, &out).map(Some).map_err(|e| RunError::Memory(e.to_string()))
+        // Kernels write elements narrower than a byte one by one: what pads the last byte is zero.
+        let (bits, numel) = (dtype.bits(), self.dims.iter().product::<usize>());
+        if bits < 8
+            && let (Some(last), over @ 1..) = (out.as_mut_slice().last_mut(), numel % (8 / bits))
+        {
+            *last &= (1u8 << (bits * over)) - 1;
+        }
+        let tensor = Tensor::from_source(dtype, &self.dims, Arc::new(out));
+        tensor.map(Some).map_err(|e| RunError::Memory(e.to_string()))
     }
 
     /// A state of its own with the same value.

@@ -34,7 +34,8 @@ pub(super) fn in_place(lir: &mut Lir) -> Vec<(usize, &'static str)> {
 fn candidate(lir: &Lir, k: usize) -> Result<(BufId, BufId), Option<&'static str>> {
     let port = lir.states.get(k).ok_or(None)?;
     let (state, next) = (port.buffer, port.next.ok_or(None)?);
-    if state == next {
+    // What a state that grows becomes either lies behind it already, or may be of any length.
+    if state == next || port.grows.is_some() {
         return Err(None);
     }
     let (Some(a), Some(b)) = (lir.buffers.get(state.index()), lir.buffers.get(next.index())) else { return Err(None) };

