@@ -351,6 +351,20 @@ fn spec_4_inputs_fed_from_outputs_become_states() {
         (h, past) = (want.pop().unwrap(), want.pop().unwrap());
         assert_eq!((p.state("past").unwrap(), p.state("h").unwrap()), (past.clone(), h.clone()), "call {call}");
     }
+    // A state whose batch the file calls by another name than the input's.
+    let text = "func @main(%x: f32[n, 3], %h: f32[k, 3]) -> (y: f32[bcast(k, n), 3], next: f32[n, 3]) {
+  %g = neg(%x)
+  %y = add(%h, %x)
+  return %y, %g
+}";
+    let kept = parse_module(text).unwrap().carry(&[("h", "next")]).unwrap();
+    rlx::ir::verify(&kept).unwrap();
+    assert_eq!(kept.main.ty(kept.main.states()[0].value).to_string(), "f32[n, 3]");
+    let mut p = session().compile_hir(&kept).unwrap();
+    for (call, want) in [[5.0; 6], [0.0; 6]].iter().enumerate() {
+        let out = step(&mut p, &[("x", &f32s(&[2, 3], &[5.0; 6]))]).remove(0);
+        assert_eq!(out, f32s(&[2, 3], want), "call {call}");
+    }
     for (pairs, says) in [
         (vec![("pst", "present")], vec!["no input `pst`", "`past`"]),
         (vec![("past", "presnt")], vec!["no output `presnt`", "`present`"]),
