@@ -74,6 +74,8 @@ pub struct Env<'a> {
     pub count: bool,
     /// Times kernels, those of nested programs among them.
     pub profiler: Option<&'a RefCell<Profiler>>,
+    /// Bytes that segments after the first may take, if there is a limit.
+    pub left: Option<u64>,
 }
 
 /// An input of a run.
@@ -248,7 +250,7 @@ pub fn run_frame(
             frame.ptrs[port.buffer.index()] = ptr;
         }
     }
-    let mut bound = first;
+    let (mut bound, mut left) = (first, env.left);
     moved += states::place(frame, program, &bound)?;
     // Results of a kernel whose sizes the next segment knows.
     let mut pending: Option<(usize, Defined)> = None;
@@ -289,6 +291,17 @@ pub fn run_frame(
             });
         }
         bound = bind_next(program, &bound, symbols, env)?;
+        if let Some(left) = &mut left {
+            let outputs = program.segments.list[bound.segment].outputs.iter();
+            let outputs = outputs.map(|&b| output_bytes(program, &bound, b as usize)).sum::<Result<usize, _>>()?;
+            let needs = (bound.arena_bytes as u64).saturating_add(outputs as u64);
+            *left = left.checked_sub(needs).ok_or_else(|| {
+                RunError::Memory(format!(
+                    "at sizes {symbols:?}, which data gave, {needs} bytes more are needed, and `memory_limit` leaves {left}: use a smaller \
+                     batch or shape, or raise it"
+                ))
+            })?;
+        }
     }
     if env.count {
         env.counters.kernels.fetch_add(count, Ordering::Relaxed);

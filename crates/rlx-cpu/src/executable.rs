@@ -11,8 +11,8 @@ use crate::states::State;
 use crate::store::Stored;
 use rlx_compile::lir::{Lir, LirModule};
 use rlx_compile::target::{
-    BindMiss, BorrowedTensor, BorrowedTensors, ExecStats, ExecutableGraph, KernelProfile, MemoryReport, PortInfo,
-    Signature, Snapshot, TensorMut, TensorRef,
+    BindMiss, BorrowedTensor, BorrowedTensors, ExecStats, ExecutableGraph, Extent, KernelProfile, MemoryReport,
+    PortInfo, Signature, Snapshot, TensorMut, TensorRef,
 };
 use rlx_compile::{CompileError, CompileOptions, InputProblem, RunError};
 use rlx_driver::{AlignedBuffer, Isa, Region, ThreadPool};
@@ -43,6 +43,9 @@ pub(crate) struct Shared {
     /// Contexts for [`ExecutableGraph::run`].
     frames: Mutex<Vec<Frame>>,
 }
+
+/// Parameters, the binding of the first segment, and the bytes left for the others.
+type Ready = (Arc<ParamSet>, Arc<BoundSegment>, Option<u64>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
@@ -175,7 +178,7 @@ impl Shared {
     }
 
     fn env<'a>(&self, region: &'a Region<'a>, counters: &'a Counters, count: bool) -> Env<'a> {
-        Env { region, align: self.align, poison: self.poison, counters, count, profiler: None }
+        Env { region, align: self.align, poison: self.poison, counters, count, profiler: None, left: None }
     }
 }
 
@@ -252,7 +255,8 @@ impl CpuExecutable {
         Ok(lock(&self.set).get_or_insert(set).clone())
     }
 
-    fn bind(&self, inputs: &[Input<'_>], region: &Region<'_>) -> Result<(Arc<ParamSet>, Arc<BoundSegment>), RunError> {
+    /// What a run of these inputs works with, and the bytes that the options leave for sizes that depend on data.
+    fn bind(&self, inputs: &[Input<'_>], region: &Region<'_>) -> Result<Ready, RunError> {
         let main = &self.shared.main;
         // Inputs and parameters are checked together, so that one error lists what is wrong with both.
         let checked = check_inputs(main, inputs);
@@ -264,8 +268,8 @@ impl CpuExecutable {
                 let env = self.shared.env(region, &self.counters, true);
                 let held = main.segments.solver.state_sizes(&main.lir, &self.frame.states);
                 let first = bind_first(main, &shapes, Some(&set), &held, &[], &env)?;
-                self.within_limit(Some(&first))?;
-                Ok((set, first))
+                let left = self.within_limit(Some(&first))?;
+                Ok((set, first, left))
             }
             (Err(RunError::Inputs(mut a)), Err(RunError::Inputs(b))) => {
                 a.extend(b);
@@ -275,13 +279,17 @@ impl CpuExecutable {
         }
     }
 
-    /// Refuses what would need more memory than the options allow: without a binding, what every run needs.
-    fn within_limit(&self, bound: Option<&BoundSegment>) -> Result<(), RunError> {
-        let Some(limit) = self.shared.memory_limit else { return Ok(()) };
+    /// Refuses what would need more memory than the options allow: without a binding, what every run needs. Gives what is left for the
+    /// segments after the first, if there is a limit.
+    fn within_limit(&self, bound: Option<&BoundSegment>) -> Result<Option<u64>, RunError> {
+        let Some(limit) = self.shared.memory_limit else { return Ok(None) };
         let report = memory::report(&self.shared.parts(), &self.params, &self.frame.states, bound);
-        match report.own() <= limit {
-            true => Ok(()),
-            false => Err(RunError::Memory(format!(
+        match limit.checked_sub(report.own()) {
+            Some(left) => {
+                let later = report.segments.iter().skip(1).flat_map(|s| [s.arena, s.outputs]);
+                Ok(Some(later.filter_map(Extent::exact).fold(left, u64::saturating_add)))
+            }
+            None => Err(RunError::Memory(format!(
                 "this needs {report}; `memory_limit` is {limit} bytes: use a smaller batch or shape, or raise it"
             ))),
         }
@@ -313,10 +321,10 @@ impl CpuExecutable {
         let shared = self.shared.clone();
         let region = shared.region();
         let inputs = borrow(inputs);
-        let (set, first) = self.bind(&inputs, &region)?;
+        let (set, first, left) = self.bind(&inputs, &region)?;
         let needed = shared.main.needed(read);
         self.counters.runs.fetch_add(1, Ordering::Relaxed);
-        let env = Env { profiler, ..shared.env(&region, &self.counters, true) };
+        let env = Env { profiler, left, ..shared.env(&region, &self.counters, true) };
         let frame = &mut self.frame;
         run_frame(&shared.main, frame, &inputs, Some(&set), Some(&set.weights), first, Some(&needed), outputs, &env)
     }
@@ -421,12 +429,12 @@ impl ExecutableGraph for CpuExecutable {
         let read = self.selection(shared, read)?;
         let region = shared.region();
         let inputs = borrow(inputs);
-        let (set, first) = self.bind(&inputs, &region)?;
+        let (set, first, left) = self.bind(&inputs, &region)?;
         self.counters.runs.fetch_add(1, Ordering::Relaxed);
         let pooled = lock(&shared.frames).pop();
         let mut frame = pooled.unwrap_or_else(|| Frame::new(&shared.main));
         let needed = shared.main.needed(read);
-        let env = shared.env(&region, &self.counters, true);
+        let env = Env { left, ..shared.env(&region, &self.counters, true) };
         let outputs = Outputs { exact: true, placed: &[] };
         let bound = run_frame(
             &shared.main,

@@ -363,6 +363,19 @@ fn spec_4_memory_of_sizes_that_depend_on_data_has_bounds_or_says_why() {
     assert_eq!(bound, [None, Some(100)]);
     assert!(q.stats().arena_bytes <= arenas && second.arena.most() == Some(q.stats().arena_bytes), "{m:?}");
 
+    // A limit holds for what data gives too.
+    let limit = CompileOptions::new().memory_limit(Some(m.own() + 500));
+    let text = "func @main(%x: f32[n]) -> (i: i64[1, found]) {
+  %i = nonzero(%x) {count = found}
+  return %i
+}";
+    let p = session().compile_hir_with(&rlx::ir::text::parse_module(text).unwrap(), &limit).unwrap();
+    let of_ones = |n: usize| f32s(&[1000], &[vec![1.0; n], vec![0.0; 1000 - n]].concat());
+    assert_eq!(p.run_tensors(&[("x", &of_ones(10))]).unwrap()[0].dims(), [1, 10]);
+    let e = p.run_tensors(&[("x", &of_ones(1000))]).unwrap_err().to_string();
+    assert!(e.contains("memory_limit") && e.contains("1000"), "{e}");
+    assert_eq!(p.run_tensors(&[("x", &of_ones(20))]).unwrap()[0].dims(), [1, 20]);
+
     // Bounds of symbols say it where the op does not.
     let text = |bounds: &str| {
         format!(

@@ -69,7 +69,7 @@ fn fault_31_an_op_is_declared_once_files_stay_small_and_libraries_print_nothing(
             let word = |p: &&str| {
                 line.split(p).next().is_some_and(|b| line.len() > b.len() && !b.ends_with(char::is_alphanumeric))
             };
-            if prints.iter().any(|p| word(p)) && !path.ends_with("build.rs") {
+            if prints.iter().any(word) && !path.ends_with("build.rs") {
                 wrong.push(format!("{}:{}: {}", path.display(), i + 1, line.trim()));
             }
             // `pub struct NonZero = "nonzero" {` in an `op!`.
