@@ -13,7 +13,7 @@ use rlx::{
     Tensor,
 };
 
-use crate::harness::{f32s, numbers, session};
+use crate::harness::{Folder, f32s, numbers, session};
 use crate::spec5_dynamic::fixed_sizes_only;
 
 const HEADS: i64 = 4;
@@ -138,6 +138,17 @@ fn spec_4_a_cache_is_read_written_reset_cloned_and_saved() {
     }
     assert_eq!((length(&r), r.state("values").unwrap()), (Ok(13), saved[1].1.clone()));
     tokens(&mut r, 13, 20);
+    // An artefact begins as it was declared, and takes what was saved.
+    let folder = Folder::new("4-cache");
+    let path = folder.0.join("cache.rlxa");
+    r.save(&path).unwrap();
+    let mut loaded = session().load(&path).unwrap();
+    tokens(&mut loaded, 0, 2);
+    tokens(&mut loaded, 2, 3);
+    for (name, t) in &saved {
+        loaded.set_state(name, t.clone()).unwrap();
+    }
+    tokens(&mut loaded, 13, 14);
     // States that do not agree are named, and nothing is changed.
     r.reset_state("keys").unwrap();
     let one = rows(&x, 0, 1);
