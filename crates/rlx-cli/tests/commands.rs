@@ -135,6 +135,33 @@ fn inspect_tells_memory_fusion_placement_and_times_as_data_and_text() {
 }
 
 #[test]
+fn inspect_tells_memory_where_sizes_depend_on_data() {
+    let module = |bounds: &str| {
+        format!(
+            "func @main(%x: f32[n], %k: i64[1]) -> (i: i64[1, found], s: f32[m]) {bounds} {{\n  %i = nonzero(%x) {{count = found}}\n  \
+             %d = read_dims(%k) {{symbols = [m]}}\n  %j = iota {{dtype = f32, dims = [m], axis = 0}}\n  %s = exp(%j)\n  return %i, %s\n}}\n"
+        )
+    };
+    let m = model("bounded", &module("bounds(m = 0..16)"));
+    let run = ["inspect", m.to_str().unwrap(), "--dim", "n=100"];
+    let json: serde_json::Value = serde_json::from_slice(&rlx(&[&run[..], &["--json"]].concat()).stdout).unwrap();
+    let parts = json["memory"]["segments"].as_array().unwrap();
+    assert_eq!((parts.len(), json["memory"]["partial"].as_bool()), (3, Some(true)), "{json}");
+    assert_eq!((&parts[1]["symbols"][0], &parts[1]["outputs"]["at_most"]), (&"found".into(), &800.into()));
+    assert_eq!((&parts[2]["symbols"][0], &parts[2]["outputs"]["at_most"]), (&"m".into(), &64.into()));
+    assert!(json["memory"]["at_most"].is_u64() && json["memory"]["why"].as_array().unwrap().is_empty(), "{json}");
+    let shown = text(&rlx(&run).stdout);
+    assert!(shown.contains("once data gives found") && shown.contains("at most"), "{shown}");
+
+    let m = model("unbounded", &module(""));
+    let run = ["inspect", m.to_str().unwrap(), "--dim", "n=100"];
+    let json: serde_json::Value = serde_json::from_slice(&rlx(&[&run[..], &["--json"]].concat()).stdout).unwrap();
+    assert!(json["memory"]["at_most"].is_null() && json["memory"]["segments"][2]["outputs"].is_null(), "{json}");
+    assert!(json["memory"]["why"][0].as_str().unwrap().contains("nothing bounds `m`"), "{json}");
+    assert!(text(&rlx(&run).stdout).contains("open: nothing bounds `m`"));
+}
+
+#[test]
 fn a_memory_limit_refuses_a_run_before_it_starts() {
     let m = model("limit", PLAIN);
     let run = ["run", m.to_str().unwrap(), "--dim", "n=1000", "--memory-limit"];

@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rlx_ir::dim::{Bounds, ConstraintRecord, Equation, solve, unsolved};
+use rlx_ir::graph::State;
 use rlx_ir::tensor::checked_numel;
 use rlx_ir::{DType, Dim, DimBinding, Graph, Shape, Tensor, TensorType};
 
 use crate::error::{InputProblem, RunError};
-use crate::lir::Lir;
+use crate::lir::{Lir, StatePort};
 use crate::target::{
     BorrowedTensor, BorrowedTensors, ExecStats, ExecutableGraph, KernelProfile, PortInfo, Signature, TargetModule,
     TensorMut, TensorRef,
@@ -212,19 +213,15 @@ impl<E: Engine> EngineExecutable<E> {
         Ok(made)
     }
 
+    /// A state's value, if it has been set, a run has left one, or it has one from the start.
+    fn held(&self, i: usize) -> Option<Tensor> {
+        let set = self.states.get(i).cloned().flatten();
+        set.or_else(|| self.shared.inits.get(i).cloned().flatten())
+    }
+
     fn present(&self, i: usize) -> Result<Tensor, RunError> {
         let port = self.state_port(i)?;
-        if let Some(t) = self.states.get(i).cloned().flatten() {
-            return Ok(t);
-        }
-        if let Some(t) = self.shared.inits.get(i).cloned().flatten() {
-            return Ok(t);
-        }
-        let Some(dims) = port.ty.shape.as_static() else {
-            let why = format!("state `{}` has no size before the first run; set it", port.name);
-            return Err(RunError::Unsupported(why));
-        };
-        Tensor::zeros(port.ty.dtype, &dims).map_err(|e| RunError::Memory(e.to_string()))
+        self.held(i).map_or_else(|| port.fresh(&DimBinding::new()), Ok)
     }
 
     fn state_port(&self, i: usize) -> Result<&PortInfo, RunError> {
@@ -263,15 +260,21 @@ impl<E: Engine> EngineExecutable<E> {
             (Err(e), true) => return Err(e),
             (_, false) => return Err(RunError::Inputs(problems)),
         };
-        let states = (0..s.states.len()).map(|i| self.present(i)).collect::<Result<Vec<_>, _>>()?;
         let mut equations = Vec::new();
         s.inputs.iter().zip(&tensors).for_each(|(p, t)| equate(&mut equations, "input", p, t.dims()));
         for (p, t) in s.params.iter().zip(&self.params) {
             t.iter().for_each(|t| equate(&mut equations, "parameter", p, t.dims()));
         }
-        s.states.iter().zip(&states).for_each(|(p, t)| equate(&mut equations, "state", p, t.dims()));
+        for (i, p) in s.states.iter().enumerate() {
+            match self.held(i) {
+                Some(t) => equate(&mut equations, "state", p, t.dims()),
+                None => equations.extend(p.begins()),
+            }
+        }
         let binding = solved(&equations, &shared.bounds)?;
         check_constraints(&shared.constraints, &binding)?;
+        let value = |(i, p): (usize, &PortInfo)| self.held(i).map_or_else(|| p.fresh(&binding), Ok);
+        let states = s.states.iter().enumerate().map(value).collect::<Result<Vec<_>, _>>()?;
         let call = Call { inputs: &tensors, params: &params, states: &states, binding: &binding, read: &read };
         let done = shared.engine.run(call)?;
         if done.outputs.len() != read.len() || done.states.len() != states.len() {
@@ -446,18 +449,44 @@ impl<E: Engine> ExecutableGraph for EngineExecutable<E> {
     }
 }
 
+impl PortInfo {
+    /// What a state that grows says of its size before it has a value: its length on that axis is 0.
+    pub fn begins(&self) -> Option<Equation> {
+        let dim = self.ty.shape.get(self.grows?)?.clone();
+        Some(Equation::new(dim, 0, format!("state `{}`, which is new", self.name)))
+    }
+
+    /// A state's value before it has one: zeros, of length 0 on the axis on which it grows. An error if its other sizes do not follow from
+    /// the binding.
+    pub fn fresh(&self, binding: &DimBinding) -> Result<Tensor, RunError> {
+        let size = |(axis, d): (usize, &Dim)| match self.grows == Some(axis) {
+            true => Some(0),
+            false => d.eval(binding).ok().and_then(|n| usize::try_from(n).ok()),
+        };
+        match self.ty.shape.iter().enumerate().map(size).collect::<Option<Vec<usize>>>() {
+            Some(dims) => Tensor::zeros(self.ty.dtype, &dims).map_err(|e| RunError::Memory(e.to_string())),
+            None => {
+                let why =
+                    format!("state `{}` is {}, which has no size before the first run; set it", self.name, self.ty);
+                Err(RunError::Unsupported(why))
+            }
+        }
+    }
+}
+
 impl Signature {
     /// The boundary of a graph whose inputs and outputs are tensors.
     pub fn of_graph(g: &Graph) -> Signature {
         let port = |name: Arc<str>, v, has_default| {
             let ty = g.tensor_type(v).cloned().unwrap_or_else(|| TensorType::new(DType::Str, Shape::scalar()));
-            PortInfo { name, ty, has_default }
+            PortInfo { name, ty, has_default, grows: None }
         };
+        let state = |s: &State| PortInfo { grows: s.grows, ..port(s.name.clone(), s.value, s.init.is_some()) };
         Signature {
             inputs: g.inputs().iter().map(|&v| port(g.value(v).name.clone().unwrap_or_default(), v, false)).collect(),
             params: g.params().iter().map(|p| port(p.name.clone(), p.value, p.default.is_some())).collect(),
             outputs: g.outputs().iter().map(|o| port(o.name.clone(), o.value, false)).collect(),
-            states: g.states().iter().map(|s| port(s.name.clone(), s.value, s.init.is_some())).collect(),
+            states: g.states().iter().map(state).collect(),
         }
     }
 
@@ -466,13 +495,19 @@ impl Signature {
         let port = |name: &Arc<str>, buffer, has_default| {
             let b = l.buffer(buffer);
             let shape: Shape = b.shape.iter().map(|&d| l.dims.get(d).clone()).collect();
-            PortInfo { name: name.clone(), ty: TensorType::new(b.dtype, shape), has_default }
+            PortInfo { name: name.clone(), ty: TensorType::new(b.dtype, shape), has_default, grows: None }
+        };
+        // A state that grows in place has a buffer of the sizes after the run.
+        let state = |s: &StatePort| {
+            let shape: Shape = s.shape.iter().map(|&d| l.dims.get(d).clone()).collect();
+            let ty = TensorType::new(l.buffer(s.buffer).dtype, shape);
+            PortInfo { name: s.name.clone(), ty, has_default: s.init.is_some(), grows: s.grows.map(|a| a as usize) }
         };
         Signature {
             inputs: l.inputs.iter().map(|p| port(&p.name, p.buffer, false)).collect(),
             params: l.params.iter().map(|p| port(&p.name, p.buffer, p.default.is_some())).collect(),
             outputs: l.outputs.iter().map(|p| port(&p.name, p.buffer, false)).collect(),
-            states: l.states.iter().map(|p| port(&p.name, p.buffer, p.init.is_some())).collect(),
+            states: l.states.iter().map(state).collect(),
         }
     }
 }

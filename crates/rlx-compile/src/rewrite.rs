@@ -70,7 +70,13 @@ impl<'a> Rewriter<'a> {
                     None => continue,
                 },
                 Def::State(n) => match old.states().get(n as usize) {
-                    Some(s) => g.add_state(&s.name, ty(v, &info.ty), s.init.clone())?,
+                    Some(s) => {
+                        let new = g.add_state(&s.name, ty(v, &info.ty), s.init.clone())?;
+                        if let Some(axis) = s.grows {
+                            g.set_state_grows(g.states().len() - 1, axis)?;
+                        }
+                        new
+                    }
                     None => continue,
                 },
                 Def::Result(..) => continue,

@@ -69,6 +69,7 @@ fn run_steps(mut module: Module, passes: &[&str], options: &Options) -> Result<S
         filter: None,
         symbolic_shapes: true,
         in_place: true,
+        growing_states: true,
         scaled_operands: true,
     });
     let variable = |name: &str| match name {
@@ -101,6 +102,7 @@ fn lower(module: &Module, options: &Options) -> Result<String, String> {
         filter: None,
         symbolic_shapes: true,
         in_place: true,
+        growing_states: true,
         scaled_operands: true,
     };
     let fusion = match (options.get("fusion").map(String::as_str), options.get("without")) {

@@ -36,6 +36,7 @@ fn all_but(op: &str) -> Claims {
         filter: None,
         symbolic_shapes: true,
         in_place: true,
+        growing_states: true,
         scaled_operands: true,
     }
 }

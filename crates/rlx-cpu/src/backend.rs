@@ -39,6 +39,7 @@ impl Backend for CpuBackend {
             filter: Some(limits),
             symbolic_shapes: true,
             in_place: true,
+            growing_states: true,
             scaled_operands: true,
         }
     }

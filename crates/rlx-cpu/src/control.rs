@@ -4,7 +4,7 @@
 //! are dense there, and are dense copies otherwise; its outputs are copied to the parent's views, or handed over with the sizes that they define.
 //! What is carried from one iteration to the next lies in memory that the frame keeps: a warm loop allocates nothing.
 
-use crate::bind::BoundSegment;
+use crate::bind::{BoundSegment, StateSizes};
 use crate::buffers::{BindCx, BindError, BoundView, Buffers, Ptr, Sizes, Strides};
 use crate::exec::{Env, Input, Outputs, bind_first, run_frame};
 use crate::frame::{Frame, Spare, no_memory};
@@ -293,7 +293,7 @@ impl Value {
 }
 
 /// Strides of a dense tensor.
-fn dense(sizes: &[usize]) -> Strides {
+pub fn dense(sizes: &[usize]) -> Strides {
     let mut strides: Strides = smallvec::smallvec![1i64; sizes.len()];
     for a in (1..sizes.len()).rev() {
         strides[a - 1] = strides[a] * sizes[a] as i64;
@@ -304,7 +304,7 @@ fn dense(sizes: &[usize]) -> Strides {
 /// Copies between two walks of one dtype over a space.
 /// # Safety
 /// Both walks lie within their memory over the space.
-unsafe fn copy(dtype: DType, sizes: &[usize], from: (*const u8, i64, &[i64]), to: (*mut u8, i64, &[i64])) {
+pub unsafe fn copy(dtype: DType, sizes: &[usize], from: (*const u8, i64, &[i64]), to: (*mut u8, i64, &[i64])) {
     let points: usize = sizes.iter().product();
     if points == 0 {
         return;
@@ -381,7 +381,7 @@ fn enter(
     };
     crate::exec::check_inputs(program, &inputs).map_err(inside)?;
     let shapes: SmallVec<[&[usize]; 64]> = inputs.iter().map(|i| i.dims).collect();
-    let first = bind_first(program, &shapes, None, &[], outer, env).map_err(inside)?;
+    let first = bind_first(program, &shapes, None, &StateSizes::new(), outer, env).map_err(inside)?;
     run_frame(program, frame, &inputs, None, weights, first, None, Outputs::default(), env).map_err(inside)
 }
 

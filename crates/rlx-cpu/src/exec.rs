@@ -1,12 +1,12 @@
 //! Runs a program in a frame: binds segment after segment and runs their kernels in order.
 
-use crate::bind::{self, BoundSegment, Plan};
+use crate::bind::{self, BoundSegment, Plan, StateSizes};
 use crate::buffers::{Buffers, Ptr, RunCx};
-use crate::frame::{Frame, State, no_memory, output_bytes};
+use crate::frame::{Frame, no_memory, output_bytes};
 use crate::library::Defined;
 use crate::params::{ParamSet, WeightSet};
 use crate::program::{KernelCode, Program, alignment};
-use crate::{attention, contract, control, conv, library, map, row, window};
+use crate::{attention, contract, control, conv, library, map, row, states, window};
 use rlx_compile::lir::Kernel;
 use rlx_compile::target::{BindMiss, KernelProfile};
 use rlx_compile::{InputProblem, RunError};
@@ -74,6 +74,8 @@ pub struct Env<'a> {
     pub count: bool,
     /// Times kernels, those of nested programs among them.
     pub profiler: Option<&'a RefCell<Profiler>>,
+    /// Bytes that segments after the first may take, if there is a limit.
+    pub left: Option<u64>,
 }
 
 /// An input of a run.
@@ -101,7 +103,7 @@ pub fn bind_first(
     program: &Program,
     inputs: &[&[usize]],
     params: Option<&ParamSet>,
-    states: &[State],
+    held: &StateSizes<'_>,
     outer: &[i64],
     env: &Env<'_>,
 ) -> Result<Arc<BoundSegment>, RunError> {
@@ -116,15 +118,14 @@ pub fn bind_first(
         key.push(s.len() as i64);
         key.extend(s.iter().map(|&n| i64::try_from(n).unwrap_or(i64::MAX)));
     }
-    let held = solver.state_sizes(&program.lir, states);
-    for s in &held {
+    for s in held {
         // −1: the state has no size yet.
         key.push(s.as_ref().map_or(-1, |s| s.len() as i64));
         key.extend(s.iter().flat_map(|s| s.iter()).map(|&n| i64::try_from(n).unwrap_or(i64::MAX)));
     }
     key.extend_from_slice(outer);
     cached(program, &key, env, || {
-        let symbols = solver.solve(&shapes, &held, outer).map_err(RunError::Inputs)?;
+        let symbols = solver.solve(&shapes, held, outer).map_err(RunError::Inputs)?;
         bind::bind_segment(program, 0, symbols, None, env.align)
     })
 }
@@ -249,8 +250,8 @@ pub fn run_frame(
             frame.ptrs[port.buffer.index()] = ptr;
         }
     }
-    let mut bound = first;
-    frame.place_states(program, &bound)?;
+    let (mut bound, mut left) = (first, env.left);
+    moved += states::place(frame, program, &bound)?;
     // Results of a kernel whose sizes the next segment knows.
     let mut pending: Option<(usize, Defined)> = None;
     let mut count = 0;
@@ -290,11 +291,22 @@ pub fn run_frame(
             });
         }
         bound = bind_next(program, &bound, symbols, env)?;
+        if let Some(left) = &mut left {
+            let outputs = program.segments.list[bound.segment].outputs.iter();
+            let outputs = outputs.map(|&b| output_bytes(program, &bound, b as usize)).sum::<Result<usize, _>>()?;
+            let needs = (bound.arena_bytes as u64).saturating_add(outputs as u64);
+            *left = left.checked_sub(needs).ok_or_else(|| {
+                RunError::Memory(format!(
+                    "at sizes {symbols:?}, which data gave, {needs} bytes more are needed, and `memory_limit` leaves {left}: use a smaller \
+                     batch or shape, or raise it"
+                ))
+            })?;
+        }
     }
     if env.count {
         env.counters.kernels.fetch_add(count, Ordering::Relaxed);
     }
-    moved += replace_states(program, frame, &bound)?;
+    moved += states::replace(frame, program, &bound)?;
     if env.count && moved > 0 {
         env.counters.moved.fetch_add(moved as u64, Ordering::Relaxed);
     }
@@ -412,29 +424,6 @@ fn deliver(program: &Program, frame: &Frame, bound: &BoundSegment, k: usize, d: 
         unsafe { control::copy_in(&to, Buffers::new(&ptrs), memory.as_ptr()) };
     }
     Ok(())
-}
-
-/// Copies successors that do not lie in their states' memory there. Gives the bytes copied.
-fn replace_states(program: &Program, frame: &mut Frame, bound: &BoundSegment) -> Result<usize, RunError> {
-    let mut moved = 0;
-    for (i, port) in program.lir.states.iter().enumerate() {
-        let Some(next) = port.next.filter(|n| *n != port.buffer) else { continue };
-        let bytes = output_bytes(program, bound, next.index())?;
-        let dims = bound.shape(program, next.index()).unwrap_or_default();
-        let from = frame.ptrs[next.index()].get();
-        let state = &mut frame.states[i];
-        if state.memory.as_ref().is_none_or(|m| m.len() != bytes) {
-            state.memory = Some(AlignedBuffer::uninit(bytes).map_err(no_memory)?);
-        }
-        state.dims = dims;
-        if let Some(m) = &mut state.memory {
-            // SAFETY: the buffer has memory of this size; a new state's memory may be the old one's only if it is the
-            // same buffer, which was excluded, but copying allows overlap anyway.
-            unsafe { std::ptr::copy(from, m.as_mut_ptr(), bytes) };
-            moved += bytes;
-        }
-    }
-    Ok(moved)
 }
 
 fn profile(program: &Program, k: usize, bound: &BoundSegment, p: &Profiler, start: Instant) -> KernelProfile {

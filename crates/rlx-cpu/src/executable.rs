@@ -1,17 +1,18 @@
 //! A compiled module with its parameters, contexts and counters.
 
-use crate::bind::BoundSegment;
+use crate::bind::{BoundSegment, StateSizes};
 use crate::buffers::Ptr;
 use crate::exec::{Counters, Env, Input, Outputs, Profiler, bind_first, check_inputs, run_frame};
-use crate::frame::{Frame, State, is_output, no_memory, output_bytes};
+use crate::frame::{Frame, is_output, no_memory, output_bytes};
 use crate::memory::{self, Parts};
 use crate::params::ParamSet;
 use crate::program::{CacheBounds, Program, Target, alignment};
+use crate::states::State;
 use crate::store::Stored;
 use rlx_compile::lir::{Lir, LirModule};
 use rlx_compile::target::{
-    BindMiss, BorrowedTensor, BorrowedTensors, ExecStats, ExecutableGraph, KernelProfile, MemoryReport, PortInfo,
-    Signature, Snapshot, TensorMut, TensorRef,
+    BindMiss, BorrowedTensor, BorrowedTensors, ExecStats, ExecutableGraph, Extent, KernelProfile, MemoryReport,
+    PortInfo, Signature, Snapshot, TensorMut, TensorRef,
 };
 use rlx_compile::{CompileError, CompileOptions, InputProblem, RunError};
 use rlx_driver::{AlignedBuffer, Isa, Region, ThreadPool};
@@ -42,6 +43,9 @@ pub(crate) struct Shared {
     /// Contexts for [`ExecutableGraph::run`].
     frames: Mutex<Vec<Frame>>,
 }
+
+/// Parameters, the binding of the first segment, and the bytes left for the others.
+type Ready = (Arc<ParamSet>, Arc<BoundSegment>, Option<u64>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
@@ -88,11 +92,12 @@ impl CpuExecutable {
             name: name.clone(),
             ty: tensor_type(lir, buffer),
             has_default,
+            grows: None,
         };
         let lir = &module.main;
         signature.inputs = lir.inputs.iter().map(|p| info(lir, &p.name, p.buffer, false)).collect();
         signature.outputs = lir.outputs.iter().map(|p| info(lir, &p.name, p.buffer, false)).collect();
-        signature.states = lir.states.iter().map(|p| info(lir, &p.name, p.buffer, p.init.is_some())).collect();
+        signature.states = Signature::of_lir(lir).states;
         let mut params = Vec::new();
         let mut add = |signature: &mut Signature, lir: &Lir, p: &rlx_compile::lir::ParamPort| {
             if let Some(i) = signature.params.iter().position(|q| q.name == p.name) {
@@ -174,7 +179,7 @@ impl Shared {
     }
 
     fn env<'a>(&self, region: &'a Region<'a>, counters: &'a Counters, count: bool) -> Env<'a> {
-        Env { region, align: self.align, poison: self.poison, counters, count, profiler: None }
+        Env { region, align: self.align, poison: self.poison, counters, count, profiler: None, left: None }
     }
 }
 
@@ -205,7 +210,7 @@ impl CpuExecutable {
         let set = ParamSet::new(program, tensors, None)?;
         let env = shared.env(region, &self.counters, false);
         let mut frame = Frame::new(program);
-        let first = bind_first(program, &[], Some(&set), &[], &[], &env)?;
+        let first = bind_first(program, &[], Some(&set), &StateSizes::new(), &[], &env)?;
         let outputs = Outputs { exact: true, placed: &[] };
         let bound = run_frame(program, &mut frame, &[], Some(&set), Some(&set.weights), first, None, outputs, &env)?;
         let all: Vec<usize> = (0..program.lir.outputs.len()).collect();
@@ -251,7 +256,8 @@ impl CpuExecutable {
         Ok(lock(&self.set).get_or_insert(set).clone())
     }
 
-    fn bind(&self, inputs: &[Input<'_>], region: &Region<'_>) -> Result<(Arc<ParamSet>, Arc<BoundSegment>), RunError> {
+    /// What a run of these inputs works with, and the bytes that the options leave for sizes that depend on data.
+    fn bind(&self, inputs: &[Input<'_>], region: &Region<'_>) -> Result<Ready, RunError> {
         let main = &self.shared.main;
         // Inputs and parameters are checked together, so that one error lists what is wrong with both.
         let checked = check_inputs(main, inputs);
@@ -261,9 +267,10 @@ impl CpuExecutable {
             (Ok(()), Ok(set)) => {
                 let shapes: smallvec::SmallVec<[&[usize]; 16]> = inputs.iter().map(|i| i.dims).collect();
                 let env = self.shared.env(region, &self.counters, true);
-                let first = bind_first(main, &shapes, Some(&set), &self.frame.states, &[], &env)?;
-                self.within_limit(Some(&first))?;
-                Ok((set, first))
+                let held = main.segments.solver.state_sizes(&main.lir, &self.frame.states);
+                let first = bind_first(main, &shapes, Some(&set), &held, &[], &env)?;
+                let left = self.within_limit(Some(&first))?;
+                Ok((set, first, left))
             }
             (Err(RunError::Inputs(mut a)), Err(RunError::Inputs(b))) => {
                 a.extend(b);
@@ -273,13 +280,17 @@ impl CpuExecutable {
         }
     }
 
-    /// Refuses what would need more memory than the options allow: without a binding, what every run needs.
-    fn within_limit(&self, bound: Option<&BoundSegment>) -> Result<(), RunError> {
-        let Some(limit) = self.shared.memory_limit else { return Ok(()) };
-        let report = memory::report(&self.shared.parts(), &self.params, bound);
-        match report.own() <= limit {
-            true => Ok(()),
-            false => Err(RunError::Memory(format!(
+    /// Refuses what would need more memory than the options allow: without a binding, what every run needs. Gives what is left for the
+    /// segments after the first, if there is a limit.
+    fn within_limit(&self, bound: Option<&BoundSegment>) -> Result<Option<u64>, RunError> {
+        let Some(limit) = self.shared.memory_limit else { return Ok(None) };
+        let report = memory::report(&self.shared.parts(), &self.params, &self.frame.states, bound);
+        match limit.checked_sub(report.own()) {
+            Some(left) => {
+                let later = report.segments.iter().skip(1).flat_map(|s| [s.arena, s.outputs]);
+                Ok(Some(later.filter_map(Extent::exact).fold(left, u64::saturating_add)))
+            }
+            None => Err(RunError::Memory(format!(
                 "this needs {report}; `memory_limit` is {limit} bytes: use a smaller batch or shape, or raise it"
             ))),
         }
@@ -311,10 +322,10 @@ impl CpuExecutable {
         let shared = self.shared.clone();
         let region = shared.region();
         let inputs = borrow(inputs);
-        let (set, first) = self.bind(&inputs, &region)?;
+        let (set, first, left) = self.bind(&inputs, &region)?;
         let needed = shared.main.needed(read);
         self.counters.runs.fetch_add(1, Ordering::Relaxed);
-        let env = Env { profiler, ..shared.env(&region, &self.counters, true) };
+        let env = Env { profiler, left, ..shared.env(&region, &self.counters, true) };
         let frame = &mut self.frame;
         run_frame(&shared.main, frame, &inputs, Some(&set), Some(&set.weights), first, Some(&needed), outputs, &env)
     }
@@ -419,12 +430,12 @@ impl ExecutableGraph for CpuExecutable {
         let read = self.selection(shared, read)?;
         let region = shared.region();
         let inputs = borrow(inputs);
-        let (set, first) = self.bind(&inputs, &region)?;
+        let (set, first, left) = self.bind(&inputs, &region)?;
         self.counters.runs.fetch_add(1, Ordering::Relaxed);
         let pooled = lock(&shared.frames).pop();
         let mut frame = pooled.unwrap_or_else(|| Frame::new(&shared.main));
         let needed = shared.main.needed(read);
-        let env = shared.env(&region, &self.counters, true);
+        let env = Env { left, ..shared.env(&region, &self.counters, true) };
         let outputs = Outputs { exact: true, placed: &[] };
         let bound = run_frame(
             &shared.main,
@@ -536,28 +547,21 @@ impl ExecutableGraph for CpuExecutable {
         let set = self.param_set(&region)?;
         let shapes: Vec<&[usize]> = shapes.iter().map(Vec::as_slice).collect();
         let env = shared.env(&region, &self.counters, true);
-        let bound = bind_first(&shared.main, &shapes, Some(&set), &self.frame.states, &[], &env)?;
+        let (main, mut sizes) = (&shared.main, Vec::new());
+        let held = main.segments.solver.bound_sizes(&main.lir, &self.frame.states, binding, &mut sizes);
+        let bound = bind_first(main, &shapes, Some(&set), &held, &[], &env)?;
+        drop(held);
         self.within_limit(Some(&bound))?;
         self.frame.place(&shared.main, &bound, shared.align, false, false, &[])
     }
 
     fn state(&self, index: usize) -> Result<Tensor, RunError> {
-        let port = self.state_port(index)?;
-        let lir = &self.shared.main.lir;
-        let dtype = lir.buffer(lir.states[index].buffer).dtype;
-        let state = &self.frame.states[index];
-        let tensor = match (&state.memory, &lir.states[index].init) {
-            (Some(m), _) => Tensor::from_bytes(dtype, &state.dims, m.as_slice()),
-            (None, Some(t)) => return Ok(t.clone()),
-            (None, None) => match port.ty.shape.as_static() {
-                Some(dims) => Tensor::zeros(dtype, &dims),
-                None => {
-                    let why = format!("state `{}` has no size before the first run", port.name);
-                    return Err(RunError::Unsupported(why));
-                }
-            },
-        };
-        tensor.map_err(|e| RunError::Memory(e.to_string()))
+        let info = self.state_port(index)?;
+        let port = &self.shared.main.lir.states[index];
+        if let Some(t) = self.frame.states[index].value(info.ty.dtype, port.grows_in_place())? {
+            return Ok(t);
+        }
+        port.init.clone().map_or_else(|| info.fresh(&DimBinding::new()), Ok)
     }
 
     fn set_state(&mut self, index: usize, value: Option<Tensor>) -> Result<(), RunError> {
@@ -581,16 +585,17 @@ impl ExecutableGraph for CpuExecutable {
                 why: String::new(),
             }]));
         }
-        let memory = AlignedBuffer::copy_of(t.bytes()).map_err(no_memory)?;
-        self.frame.states[index] = State { memory: Some(memory), dims: t.dims().into() };
+        let outer = self.shared.main.lir.states[index].grows_in_place();
+        self.frame.states[index] = State::of(&t, outer)?;
         Ok(())
     }
 
     fn clone_box(&self) -> Box<dyn ExecutableGraph> {
         let mut frame = Frame::new(&self.shared.main);
-        for (to, from) in frame.states.iter_mut().zip(&self.frame.states) {
-            to.dims.clone_from(&from.dims);
-            to.memory = from.memory.as_ref().and_then(|m| AlignedBuffer::copy_of(m.as_slice()).ok());
+        let ports = &self.shared.signature.states;
+        for ((to, from), port) in frame.states.iter_mut().zip(&self.frame.states).zip(ports) {
+            // Without memory for it the clone begins anew.
+            *to = from.copied(port.ty.dtype).unwrap_or_default();
         }
         Box::new(CpuExecutable {
             shared: self.shared.clone(),
@@ -650,8 +655,9 @@ impl ExecutableGraph for CpuExecutable {
         let shapes = shared.input_shapes(binding)?;
         let shapes: Vec<&[usize]> = shapes.iter().map(Vec::as_slice).collect();
         // Planned as a run would, but neither kept nor counted; no parameter needs to be set.
-        let first = memory::plan(&shared.parts(), &shapes, &self.frame.states, binding, shared.align)?;
-        Ok(memory::report(&shared.parts(), &self.params, Some(&first)))
+        let states = &self.frame.states;
+        let first = memory::plan(&shared.parts(), &shapes, states, binding, shared.align)?;
+        Ok(memory::report(&shared.parts(), &self.params, states, Some(&first)))
     }
 }
 

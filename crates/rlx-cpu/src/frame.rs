@@ -3,6 +3,7 @@
 use crate::bind::BoundSegment;
 use crate::buffers::{Ptr, Sizes};
 use crate::program::{KernelCode, Program};
+use crate::states::State;
 use rlx_compile::RunError;
 use rlx_compile::lir::Storage;
 use rlx_driver::AlignedBuffer;
@@ -65,15 +66,6 @@ impl Spare {
         bytes.clear();
         self.stacks.push(bytes);
     }
-}
-
-/// A state's memory; empty until its size is known.
-#[derive(Default)]
-pub struct State {
-    /// Contents.
-    pub memory: Option<AlignedBuffer>,
-    /// Sizes.
-    pub dims: Sizes,
 }
 
 /// A memory error.
@@ -180,43 +172,10 @@ impl Frame {
         Ok(copied)
     }
 
-    /// Makes states' memory buffers; those that have none yet begin as their initial values.
-    pub fn place_states(&mut self, program: &Program, bound: &BoundSegment) -> Result<(), RunError> {
-        for (state, port) in self.states.iter_mut().zip(&program.lir.states) {
-            let b = port.buffer.index();
-            let dims = bound.shape(program, b).unwrap_or_default();
-            if state.memory.is_none() {
-                let bytes = output_bytes(program, bound, b)?;
-                state.memory = Some(match &port.init {
-                    Some(t) if t.bytes().len() == bytes => AlignedBuffer::copy_of(t.bytes()).map_err(no_memory)?,
-                    Some(t) => return Err(state_size(&port.name, t.dims(), &dims)),
-                    None => AlignedBuffer::zeroed(bytes).map_err(no_memory)?,
-                });
-                state.dims = dims;
-            } else if state.dims != dims {
-                return Err(state_size(&port.name, &state.dims, &dims));
-            }
-            if let Some(m) = &mut state.memory {
-                self.ptrs[b] = Ptr(m.as_mut_ptr());
-            }
-        }
-        Ok(())
-    }
-
     /// Bytes of all arenas.
     pub fn arena_bytes(&self) -> usize {
         self.arenas.iter().flatten().map(AlignedBuffer::len).sum()
     }
-}
-
-fn state_size(name: &str, has: &[usize], needs: &[usize]) -> RunError {
-    RunError::Inputs(vec![rlx_compile::InputProblem::Shape {
-        kind: "state",
-        name: name.to_string(),
-        expected: format!("{needs:?} in this call"),
-        got: has.to_vec(),
-        why: "reset the state or keep the sizes of earlier calls".into(),
-    }])
 }
 
 /// Bytes of a buffer whose size is known.

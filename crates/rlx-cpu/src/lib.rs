@@ -29,6 +29,7 @@ pub mod program;
 pub mod row;
 pub mod simd;
 pub mod space;
+pub mod states;
 mod store;
 pub mod tile;
 pub mod window;

@@ -89,6 +89,57 @@ impl Builder {
         self.graph.add_param(name, ty, Some(value))
     }
 
+    /// Declares a state: a value kept from run to run, zeros at first. [`set_next`](Self::set_next) says what a run makes of it.
+    pub fn state(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        shape: impl IntoIterator<Item = impl Into<crate::dim::Dim>>,
+    ) -> Result<ValueId, IrError> {
+        self.graph.add_state(name, Type::tensor(dtype, Shape::new(shape)), None)
+    }
+
+    /// Declares a state with the value that it has before the first run.
+    pub fn state_with(&mut self, name: &str, value: Tensor) -> Result<ValueId, IrError> {
+        let ty = TensorType::new(value.dtype(), Shape::new(value.dims().iter().copied()));
+        self.graph.add_state(name, ty, Some(value))
+    }
+
+    /// Declares a state whose length on an axis may change from run to run, and is 0 before the first. A symbol as the size on that axis
+    /// is the length when a run starts. Rows that a run appends with [`concat`](Self::concat) are written where the state lies, whose
+    /// memory the runtime doubles when it is full.
+    ///
+    /// ```
+    /// use rlx_ir::{Builder, DType, Dim};
+    /// let mut b = Builder::new("main");
+    /// let row = b.input("row", DType::F32, [Dim::from(1), Dim::from(4)])?;
+    /// let rows = b.growing_state("rows", DType::F32, [Dim::symbol("past"), Dim::from(4)], 0)?;
+    /// let grown = b.concat(&[rows, row], 0)?;
+    /// b.set_next(rows, grown)?;
+    /// let mean = b.reduce_mean(grown, &[0], false)?;
+    /// b.output("mean", mean)?;
+    /// # Ok::<(), rlx_ir::IrError>(())
+    /// ```
+    pub fn growing_state(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        shape: impl IntoIterator<Item = impl Into<crate::dim::Dim>>,
+        axis: usize,
+    ) -> Result<ValueId, IrError> {
+        let value = self.state(name, dtype, shape)?;
+        self.graph.set_state_grows(self.graph.states().len() - 1, axis)?;
+        Ok(value)
+    }
+
+    /// Says what a state becomes after a run.
+    pub fn set_next(&mut self, state: ValueId, next: ValueId) -> Result<(), IrError> {
+        match self.graph.states().iter().position(|s| s.value == state) {
+            Some(i) => self.graph.set_state_next(i, next),
+            None => Err(IrError::Eval(format!("{} is no state", self.graph.value_name(state)))),
+        }
+    }
+
     /// Declares an output.
     pub fn output(&mut self, name: &str, value: ValueId) -> Result<(), IrError> {
         self.graph.add_output(name, value)

@@ -180,6 +180,7 @@ fn graph(h: &mut Hasher, g: &Graph, rules: Rules<'_>) {
     }
     for s in g.states() {
         h.number(s.next.map_or(usize::MAX, |v| at(&position, v)));
+        h.number(s.grows.unwrap_or(usize::MAX));
     }
     let mut bounds = 0;
     for (s, (min, max)) in g.bounds().iter() {
@@ -258,6 +259,9 @@ mod tests {
         }
         let square = BASE.replace("[n, 2]", "[2, 2]").replace("bounds(n = 1..8) requires(divisible(n, 2))", "");
         assert_ne!(of(&square), of(&square.replace("perm = [0, 1]", "perm = [1, 0]")));
+        let state = |text: &str| of(&format!("func @main(; state %s: f32[2, 2]{text} -> %s) {{ return %s }}"));
+        let all = [state(""), state(" grows 0"), state(" grows 1")];
+        assert!(all[0] != all[1] && all[1] != all[2] && all[0] != all[2]);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! everything they use as inputs: block arguments first, then what they capture from outside, which the node lists among its
 //! operands; so each graph stands alone and every pass works on it unchanged.
 
+mod carry;
 mod edit;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -132,8 +133,10 @@ pub struct State {
     pub name: Arc<str>,
     /// The value at the start of a run.
     pub value: ValueId,
-    /// What it is before the first run; zeros if `None`.
+    /// What it is before the first run; zeros if `None`, and of length 0 along the axis on which it grows.
     pub init: Option<Tensor>,
+    /// The axis on which runs may change its length; all its other sizes stay.
+    pub grows: Option<usize>,
     /// What it is after a run; unchanged if `None`.
     pub next: Option<ValueId>,
 }
@@ -406,8 +409,25 @@ impl Graph {
         let def = Def::State(self.states.len() as u32);
         let name: Arc<str> = name.into();
         let value = self.push_value(ValueInfo { ty, def, name: Some(name.clone()), elems: None });
-        self.states.push(State { name, value, init, next: None });
+        self.states.push(State { name, value, init, grows: None, next: None });
         Ok(value)
+    }
+
+    /// Lets runs change a state's length on an axis: its successor may be of another length there. A symbol there is the length that the
+    /// state has when a run starts, which is 0 before the first run, if the state has no initial value. A cache that a run appends rows to
+    /// is such a state.
+    pub fn set_state_grows(&mut self, state: usize, axis: usize) -> Result<(), IrError> {
+        let Some(s) = self.states.get(state) else {
+            return Err(IrError::Eval(format!("graph `{}` has no state number {state}", self.name)));
+        };
+        let (name, ty) = (s.name.clone(), self.ty(s.value));
+        if ty.as_tensor().is_none_or(|t| axis >= t.shape.rank()) {
+            return Err(IrError::Eval(format!("state `{name}` is {ty}: it has no axis {axis} to grow on")));
+        }
+        if let Some(s) = self.states.get_mut(state) {
+            s.grows = Some(axis);
+        }
+        Ok(())
     }
 
     /// Says what a state becomes after a run.

@@ -31,8 +31,8 @@ pub use rlx_compile::options::{
 };
 pub use rlx_compile::report::{CompileReport, Fallback, FusionReport, KernelReport, PassReport};
 pub use rlx_compile::target::{
-    Backend, BindMiss, BorrowedTensor, BorrowedTensors, Claims, ExecStats, ExecutableGraph, KernelProfile,
-    MemoryReport, MissReason, PortInfo, TargetModule, TensorMut, TensorRef,
+    Backend, BindMiss, BorrowedTensor, BorrowedTensors, Claims, ExecStats, ExecutableGraph, Extent, KernelProfile,
+    MemoryReport, MissReason, PortInfo, SegmentMemory, TargetModule, TensorMut, TensorRef,
 };
 pub use rlx_driver::{Availability, Device};
 pub use rlx_ir::ops::random::RngOptions;

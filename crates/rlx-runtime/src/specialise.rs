@@ -108,13 +108,27 @@ impl Specialised {
                 port("parameter", p, t.dims());
             }
         }
+        let mut fresh = Vec::new();
         for (i, p) in sig.states.iter().enumerate() {
-            let init = || self.shared.module.main.states().get(i)?.init.clone();
-            if let Some(t) = set(&self.states, i).or_else(init) {
-                port("state", p, t.dims());
+            // One of fixed sizes is asked for only where a caller has set it.
+            let held = if p.ty.shape.has_dynamic_dims() { self.held(i)? } else { set(&self.states, i) };
+            match held {
+                Some(t) => port("state", p, t.dims()),
+                None => fresh.extend(p.begins()),
             }
         }
+        equations.extend(fresh);
         self.close(&equations, self.shared.options.dim_bindings.clone(), problems)
+    }
+
+    /// A state's value, if a run has left one, it has been set, or it has one from the start.
+    fn held(&self, index: usize) -> Result<Option<Tensor>, RunError> {
+        let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(e) = self.current.as_ref().and_then(|k| cache.entries.iter().find(|e| e.key == *k)) {
+            return e.exec.state(index).map(Some);
+        }
+        let set = self.states.get(index).cloned().flatten();
+        Ok(set.or_else(|| self.shared.module.main.states().get(index)?.init.clone()))
     }
 
     /// Values of all symbols from equations and a binding.
@@ -367,22 +381,12 @@ impl ExecutableGraph for Specialised {
     }
 
     fn state(&self, index: usize) -> Result<Tensor, RunError> {
-        let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        let current = self.current.as_ref().and_then(|k| cache.entries.iter().find(|e| e.key == *k));
-        if let Some(e) = current {
-            return e.exec.state(index);
+        if let Some(t) = self.held(index)? {
+            return Ok(t);
         }
-        if let Some(Some(t)) = self.states.get(index) {
-            return Ok(t.clone());
-        }
-        let declared = self.shared.module.main.states().get(index).and_then(|s| s.init.clone());
-        let port = self.shared.signature.states.get(index);
-        match (declared, port, port.and_then(|p| p.ty.shape.as_static())) {
-            (Some(t), ..) => Ok(t),
-            (None, Some(p), Some(dims)) => {
-                Tensor::zeros(p.ty.dtype, &dims).map_err(|e| RunError::Memory(e.to_string()))
-            }
-            _ => Err(RunError::Unsupported(format!("state number {index} has no size before the first run"))),
+        match self.shared.signature.states.get(index) {
+            Some(p) => p.fresh(&DimBinding::new()),
+            None => Err(RunError::Unsupported(format!("there is no state number {index}"))),
         }
     }
 

@@ -1,4 +1,20 @@
 //! What models embedded by `include_model!` are made of: typed views of inputs, typed outputs, and how they are loaded.
+//!
+//! The macro (feature `macros`) reads the model when the program is built, from the folder of the package's `Cargo.toml`:
+//!
+#![cfg_attr(feature = "macros", doc = "```")]
+#![cfg_attr(not(feature = "macros"), doc = "```ignore")]
+//! rlx::include_model! {
+//!     /// Tells speech from silence.
+//!     pub struct Vad = "../../models/silero_vad/model.onnx";
+//! }
+//! # fn main() -> Result<(), rlx::Error> {
+//! let mut vad = Vad::new(rlx::Device::Cpu)?;
+//! let (sound, state) = ([0.0f32; 576], rlx::embed::Array::zeros([2, 1, 128]));
+//! let out = vad.run(rlx::embed::View::new([1, 576], &sound), state.view(), 16_000)?;
+//! assert!(out.output[0][0] < 0.5, "silence is no speech");
+//! # Ok(()) }
+//! ```
 
 use std::sync::Arc;
 

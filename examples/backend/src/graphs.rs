@@ -47,6 +47,7 @@ impl Backend for GraphBackend {
             filter: None,
             symbolic_shapes: false,
             in_place: false,
+            growing_states: false,
             scaled_operands: false,
         }
     }

@@ -32,6 +32,7 @@ impl Backend for KernelBackend {
             filter: None,
             symbolic_shapes: true,
             in_place: true,
+            growing_states: false,
             scaled_operands: false,
         }
     }

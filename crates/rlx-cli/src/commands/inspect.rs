@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rlx::CompileReport;
 use rlx::Dim;
 use rlx::ir::{Graph, TensorType};
-use rlx::runtime::MemoryReport;
+use rlx::runtime::{Extent, MemoryReport};
 
 use super::Outcome;
 use crate::args::InspectArgs;
@@ -73,6 +73,15 @@ fn work(g: &Graph) -> Dim {
     }))
 }
 
+/// Bytes that are known, or of which the most is known; null where neither is.
+fn extent(e: Extent) -> serde_json::Value {
+    match e {
+        Extent::Exact(n) => serde_json::json!({ "exact": n }),
+        Extent::AtMost(n) => serde_json::json!({ "at_most": n }),
+        Extent::Open => serde_json::Value::Null,
+    }
+}
+
 struct Port {
     name: String,
     ty: TensorType,
@@ -114,10 +123,15 @@ impl Inspection {
             "ops": self.ops,
             "operations": self.work.to_string(),
             "operations_value": self.work_value,
-            "arena_bytes": self.memory.map(|m| m.arena),
-            "memory": self.memory.map(|m| serde_json::json!({
+            "arena_bytes": self.memory.as_ref().map(|m| m.arena),
+            "memory": self.memory.as_ref().map(|m| serde_json::json!({
                 "params": m.params, "prepared": m.prepared, "packed": m.packed, "arena": m.arena, "outputs": m.outputs,
-                "states": m.states, "own": m.own(), "partial": m.partial,
+                "states": m.states, "own": m.own(), "at_most": m.at_most(), "partial": m.partial,
+                "why": m.reasons().collect::<Vec<_>>(),
+                "segments": m.segments.iter().map(|s| serde_json::json!({
+                    "kernels": [s.kernels.start, s.kernels.end], "symbols": s.symbols,
+                    "arena": extent(s.arena), "outputs": extent(s.outputs), "handed": extent(s.handed), "why": s.open,
+                })).collect::<Vec<_>>(),
             })),
             "target": self.compiled.target,
             "placement": self.compiled.placement.iter().map(|k| {
@@ -149,14 +163,38 @@ impl Inspection {
             Some(n) => s.push_str(&format!("operations  {} = {}\n", self.work, table::count(n as f64))),
             None => s.push_str(&format!("operations  {}\n", self.work)),
         }
-        match self.memory {
+        match &self.memory {
             Some(m) => {
                 let b = |n: u64| table::bytes(n as f64);
+                let more = match (m.partial, m.at_most()) {
+                    (false, _) => String::new(),
+                    (true, Some(most)) => format!("; more where sizes depend on data, at most {} in all", b(most)),
+                    (true, None) => "; more where sizes depend on data".into(),
+                };
                 s.push_str(&format!(
-                    "arena       {}\nmemory      {} of its own: packed weights {}, prepared {}, arena {}, outputs {}, states {}{}\n",
+                    "arena       {}\nmemory      {} of its own: packed weights {}, prepared {}, arena {}, outputs {}, states {}{more}\n",
                     b(m.arena), b(m.own()), b(m.packed), b(m.prepared), b(m.arena), b(m.outputs), b(m.states),
-                    if m.partial { "; more where sizes depend on data" } else { "" }
                 ));
+                let size = |e: Extent| match e {
+                    Extent::Exact(n) => b(n),
+                    Extent::AtMost(n) => format!("at most {}", b(n)),
+                    Extent::Open => "open".into(),
+                };
+                for part in m.segments.iter().filter(|_| m.segments.len() > 1) {
+                    let from = match &part.symbols[..] {
+                        [] => String::new(),
+                        symbols => format!(" once data gives {}", symbols.join(", ")),
+                    };
+                    s.push_str(&format!(
+                        "            kernels {}..{}{from}: arena {}, outputs {}, handed over {}\n",
+                        part.kernels.start,
+                        part.kernels.end,
+                        size(part.arena),
+                        size(part.outputs),
+                        size(part.handed),
+                    ));
+                }
+                m.reasons().for_each(|why| s.push_str(&format!("            open: {why}\n")));
             }
             None => s.push_str("arena       depends on the open sizes: give them with --shape or --dim\n"),
         }

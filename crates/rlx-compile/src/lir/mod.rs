@@ -139,10 +139,22 @@ pub struct StatePort {
     pub name: Arc<str>,
     /// What the run reads.
     pub buffer: BufId,
-    /// What it is before the first run; zeros if `None`.
+    /// Sizes when a run starts: those of the buffer, unless the state grows in place.
+    pub shape: Vec<DimId>,
+    /// What it is before the first run; zeros if `None`, and of length 0 on the axis on which it grows.
     pub init: Option<Tensor>,
-    /// What it becomes after the run.
+    /// The axis on which runs change its length.
+    pub grows: Option<u32>,
+    /// What it becomes after the run. For a state that grows this may be its own buffer: then that has the sizes after the run, its
+    /// outermost axis in memory is the one on which the state grows, the old value is its first part, and kernels write the rest.
     pub next: Option<BufId>,
+}
+
+impl StatePort {
+    /// The axis on which the state grows within its own memory, if it does.
+    pub fn grows_in_place(&self) -> Option<usize> {
+        self.grows.filter(|_| self.next == Some(self.buffer)).map(|axis| axis as usize)
+    }
 }
 
 /// One program.

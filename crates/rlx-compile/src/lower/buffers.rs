@@ -2,8 +2,10 @@
 
 use std::collections::HashSet;
 
+use rlx_ir::Loc;
+
 use crate::error::CompileError;
-use crate::lir::{Access, BufId, Kernel, Lir, Segment, Storage};
+use crate::lir::{Access, BufId, Kernel, Lir, Segment, StatePort, Storage};
 
 use super::emit::Emitter;
 
@@ -29,9 +31,20 @@ pub(super) fn finish(mut e: Emitter<'_>) -> Result<Lir, CompileError> {
     segments(&mut lir, &e.defines);
     let kept: HashSet<BufId> =
         lir.outputs.iter().map(|o| o.buffer).chain(lir.states.iter().filter_map(|s| s.next)).collect();
-    if e.claims.in_place {
+    let copied = if e.claims.in_place {
         in_place(&mut lir, &kept);
-        super::states::in_place(&mut lir);
+        super::states::in_place(&mut lir)
+    } else {
+        let elsewhere = |s: &StatePort| s.next.is_some_and(|n| n != s.buffer);
+        let moves = lir.states.iter().enumerate().filter(|(_, s)| elsewhere(s));
+        moves.map(|(k, _)| (k, "the target writes nothing where it lies")).collect()
+    };
+    for (k, why) in copied {
+        // Of those that grow it was said before.
+        if let Some(s) = lir.states.get(k).filter(|s| s.grows.is_none()) {
+            let loc = e.p.graph.states().get(k).and_then(|s| e.p.graph.def_node(s.next?)).map(|(_, n)| n.loc.clone());
+            e.p.missed(&loc.unwrap_or_else(Loc::none), format!("state `{}` is copied after each run: {why}", s.name));
+        }
     }
     compact(&mut lir);
     let end = lir.kernels.len().saturating_sub(1) as u32;

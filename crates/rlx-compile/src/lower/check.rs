@@ -6,8 +6,9 @@
 //!    that are their own successors.
 //! 3. A kernel that writes a buffer that it reads is a map that walks both alike, or replaces a block of it.
 //! 4. The live interval of every arena buffer covers all kernels that touch it, and the end of the program if it outlives it.
-//! 5. For sample sizes, every access stays inside its buffer, and no kernel writes an element twice.
-//! 6. Outputs and successors of states are written, and lie dense.
+//! 5. For sample sizes, every access stays inside its buffer, no kernel writes an element twice, and of a state that grows in place none
+//!    writes what was there before.
+//! 6. Outputs and successors of states are written, and lie dense; the axis on which a state grows in place is the outermost in memory.
 //!
 //! [`sound`] leaves out the fifth, which evaluates sizes: backends check at bind that accesses stay inside. It is for programs from files.
 
@@ -16,7 +17,7 @@ use std::collections::{BTreeSet, HashSet};
 use rlx_ir::{DimBinding, Symbol};
 
 use super::structure;
-use crate::lir::{Access, BufId, DimId, Kernel, Lir, Storage};
+use crate::lir::{Access, BufId, DimId, Kernel, Lir, StatePort, Storage};
 
 /// Checks a program and those nested in it; every fault is listed.
 pub fn check(lir: &Lir) -> Result<(), Vec<String>> {
@@ -128,7 +129,9 @@ fn order(lir: &Lir, faults: &mut Vec<String>) {
             let alike = matches!(k.kernel, Kernel::Map(_));
             let once = reads.iter().filter(|r| r.buffer == w.buffer).count() == 1;
             let block = once && super::states::replaces(&k.kernel, w.buffer, w.buffer);
-            if reads.iter().any(|r| r.buffer == w.buffer && !(alike && r == w)) && !block {
+            // Of a state that grows, kernels read what is there and write behind it: see [`bounds`].
+            let behind = lir.states.iter().any(|s| s.buffer == w.buffer && s.grows_in_place().is_some());
+            if reads.iter().any(|r| r.buffer == w.buffer && !(alike && r == w)) && !block && !behind {
                 faults.push(format!("kernel {i} ({}) writes b{} where it reads it", k.kernel.kind(), w.buffer.0));
             }
             written[w.buffer.index()] = true;
@@ -138,8 +141,23 @@ fn order(lir: &Lir, faults: &mut Vec<String>) {
         if !written[b.index()] {
             faults.push(format!("b{} is given out, but nothing wrote it", b.0));
         }
-        if lir.buffer(b).order.iter().copied().ne(0..lir.buffer(b).shape.len()) {
-            faults.push(format!("b{} is given out, but is not row-major", b.0));
+        let grows = |s: &&StatePort| s.buffer == b && s.grows_in_place().is_some();
+        let order = &lir.buffer(b).order;
+        match lir.states.iter().find(grows) {
+            Some(s) => {
+                let axis = s.grows_in_place();
+                let inner = (0..order.len()).filter(|&a| Some(a) != axis);
+                if order.iter().copied().ne(axis.into_iter().chain(inner)) {
+                    faults.push(format!("state `{}` grows in b{}, but not on its outermost axis", s.name, b.0));
+                }
+                if lir.outputs.iter().any(|o| o.buffer == b) && order.iter().copied().ne(0..order.len()) {
+                    faults.push(format!("b{} is given out, but is not row-major", b.0));
+                }
+            }
+            None if order.iter().copied().ne(0..order.len()) => {
+                faults.push(format!("b{} is given out, but is not row-major", b.0));
+            }
+            None => {}
         }
     }
 }
@@ -225,6 +243,12 @@ fn bounds(lir: &Lir, binding: &DimBinding, faults: &mut Vec<String>) {
                 faults.push(fault(format!("elements {}..={} of {numel}", reach(true), reach(false))));
                 continue;
             }
+            if w.write
+                && let Some(old) = kept(lir, w.access.buffer, &size)
+                && reach(true) < i128::from(old)
+            {
+                faults.push(fault(format!("element {} of a state is written, which has {old}", reach(true))));
+            }
             let points = w.sizes.iter().fold(1i64, |a, &n| a.saturating_mul(n));
             if w.write && points <= 2048 {
                 let twice = each(&w.sizes, &strides, offset).any(|at| !seen.insert((w.access.buffer, at)));
@@ -234,6 +258,12 @@ fn bounds(lir: &Lir, binding: &DimBinding, faults: &mut Vec<String>) {
             }
         }
     }
+}
+
+/// How many elements a state that grows in a buffer has when a run starts.
+fn kept(lir: &Lir, buffer: BufId, size: &impl Fn(DimId) -> Option<i64>) -> Option<i64> {
+    let port = lir.states.iter().find(|s| s.buffer == buffer && s.grows_in_place().is_some())?;
+    port.shape.iter().try_fold(1i64, |n, &d| n.checked_mul(size(d)?))
 }
 
 /// Every element of a walk.

@@ -24,7 +24,12 @@ impl Planner<'_> {
         let mut operands = vec![a.clone(), b.clone()];
         let sum = accumulator(self.ty(self.result(node)?)?.dtype);
         if self.takes_scaled && self.options.fusion.allows("scaled") {
-            let (left, right) = (self.scaled(a, sum, false), self.scaled(b, sum, true));
+            let found = [self.scaled(a, sum, false), self.scaled(b, sum, true)];
+            let refused = found.iter().filter_map(|s| s.as_ref().err().copied().flatten());
+            let refused: Vec<String> =
+                refused.map(|why| format!("integers of `{}` are widened first: {why}", node.op.name())).collect();
+            self.missed_all(&node.loc, refused);
+            let [left, right] = found.map(Result::ok);
             // Integers: both sides must be small for a product of small ones.
             let small = |s: &Option<Scaled>, v: &Val, p: &Self| {
                 s.is_some() || matches!(p.root(v.root).dtype, DType::I8 | DType::U8)

@@ -15,7 +15,7 @@ use crate::remark::RemarkKind;
 use crate::target::Claims;
 
 use super::groups::{Arg, Group, GroupId, GroupKind};
-use super::place::{Place, Target};
+use super::place::{Base, Place, Target};
 use super::planner::Planner;
 use super::program::Program;
 use super::roots::{RootId, Source};
@@ -32,6 +32,8 @@ pub(super) struct Emitter<'a> {
     pub depth: usize,
     pub(super) places: Vec<Option<Place>>,
     pub(super) targets: Vec<Option<Target>>,
+    /// Roots that could not be written where they are wanted, and why.
+    pub(super) apart: Vec<(RootId, Base, &'static str)>,
     /// Roots that lie in their targets.
     pub(super) met: HashSet<RootId>,
     pub(super) output_buffers: Vec<Option<BufId>>,
@@ -62,6 +64,7 @@ impl<'a> Emitter<'a> {
             depth,
             places: vec![None; roots],
             targets: vec![None; roots],
+            apart: Vec::new(),
             met: HashSet::new(),
             output_buffers: vec![None; g.outputs().len()],
             state_buffers: vec![None; g.states().len()],

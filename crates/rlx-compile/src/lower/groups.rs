@@ -123,7 +123,7 @@ impl Group {
     }
 
     /// The name of the fusion by which ops join.
-    fn fusion(&self) -> &'static str {
+    pub fn fusion(&self) -> &'static str {
         match self.kind {
             GroupKind::Map => "elementwise",
             GroupKind::Row(_) => "row",
@@ -136,6 +136,9 @@ impl Group {
 const MAX_ITEMS: usize = 160;
 /// Nor is reading more tensors than this.
 const MAX_READS: usize = 20;
+
+/// Said where a kernel has reached one of these.
+pub(super) const TOO_LARGE: &str = "the kernel would grow too large";
 
 /// How an op would join a group: on these sizes, from which `steps` lead to the op's result.
 struct Frame {
@@ -273,19 +276,13 @@ impl Planner<'_> {
 
     /// Whether a group's instructions can move into another one on the same space.
     fn can_absorb(&self, into: GroupId, other: GroupId) -> bool {
-        let (g, h) = (&self.groups[into.index()], &self.groups[other.index()]);
-        if g.space != h.space || h.used || !self.options.fusion.allows(h.fusion()) {
-            return false;
-        }
-        if g.items.len() + h.items.len() > MAX_ITEMS || g.reads + h.reads > MAX_READS {
-            return false;
-        }
-        match (&g.kind, &h.kind) {
-            (GroupKind::Map | GroupKind::Contract(_) | GroupKind::Conv(_), GroupKind::Map) => true,
-            (GroupKind::Row(axes), GroupKind::Map) => self.varies_along(other, axes),
-            (GroupKind::Row(a), GroupKind::Row(b)) => a == b,
-            _ => false,
-        }
+        let allowed = self.options.fusion.allows(self.groups[other.index()].fusion());
+        allowed && self.why_not_absorbed(into, other).is_none()
+    }
+
+    /// Whether a kernel of so many instructions that reads so many tensors is no gain.
+    pub fn is_too_large(&self, items: usize, reads: usize) -> bool {
+        items > MAX_ITEMS || reads > MAX_READS
     }
 
     /// True if every instruction of a map would vary along rows over these axes, so that its results keep their place in a row kernel.
@@ -356,21 +353,26 @@ impl Planner<'_> {
 
     /// Lowers an elementwise op: into the group of one of its operands, or into a map of its own.
     pub fn elementwise(&mut self, op: ItemOp, args: &[Val], dtype: DType, to: &[Dim], loc: &Loc) -> Val {
-        let mut refused: Option<(&'static str, String)> = None;
+        let mut refused: Vec<(GroupId, &'static str)> = Vec::new();
         for frame in self.frames(args, to) {
             match self.try_join(&frame, args, to) {
-                Ok(join) => return self.join(frame, join, op, dtype, to, loc),
-                Err(why) => {
-                    let into = self.groups[frame.group.index()].kind.describe();
-                    refused.get_or_insert((why, into.into()));
+                Ok(join) => {
+                    let apart = self.left_apart(args, &join.args, to, frame.group);
+                    self.missed_all(loc, apart);
+                    return self.join(frame, join, op, dtype, to, loc);
                 }
+                Err(why) => refused.push((frame.group, why)),
             }
         }
-        if let Some((why, into)) = refused {
-            self.missed(loc, format!("not fused into {into}: {why}"));
-        } else if args.iter().any(|v| self.was_closed(v, to)) {
-            self.missed(loc, "not fused: result has two users".into());
-        }
+        let apart = args.iter().filter_map(|v| {
+            let own = self.item_of(v.root).map(|i| self.group_of(i))?;
+            match refused.iter().find(|(g, _)| *g == own) {
+                Some((g, why)) => Some(format!("not fused into {}: {why}", self.groups[g.index()].kind.describe())),
+                None => self.why_apart(v, to, None).map(|why| format!("not fused: {why}")),
+            }
+        });
+        let apart = apart.collect();
+        self.missed_all(loc, apart);
         let g = self.new_group(GroupKind::Map, to.to_vec(), loc.clone());
         let args = args.iter().map(|v| self.operand(v, to)).collect();
         let item = self.push_item(g, op, args, dtype, Scope::Element);
@@ -384,14 +386,6 @@ impl Planner<'_> {
             Source::Literal(l) => Arg::Literal(l, self.root(v.root).dtype),
             _ => Arg::Val(v.clone().broadcast(space), Scope::Element),
         }
-    }
-
-    /// True if a value's group would have taken an op of these sizes, had nothing else read it before.
-    fn was_closed(&self, v: &Val, to: &[Dim]) -> bool {
-        self.item_of(v.root).is_some_and(|i| {
-            let g = &self.groups[self.group_of(i).index()];
-            g.used && v.dims == to && self.options.fusion.allows(g.fusion())
-        })
     }
 
     /// The ways in which an op could join groups of its operands, the best first.
@@ -478,7 +472,7 @@ impl Planner<'_> {
             return Err("the result does not vary along the row");
         }
         if items >= MAX_ITEMS || join.reads > MAX_READS {
-            return Err("the kernel would grow too large");
+            return Err(TOO_LARGE);
         }
         Ok(join)
     }

@@ -5,6 +5,7 @@
 //! [`place`]) and kernels are emitted in order ([`emit`]). Last, buffers get their intervals ([`buffers`]). [`check`] proves the result
 //! independently of how it was made.
 
+mod apart;
 mod buffers;
 mod claims;
 mod contract;

@@ -6,11 +6,12 @@ use rlx_ir::{Dim, Node};
 
 use crate::error::CompileError;
 use crate::lir::{BufId, ParamPort, Port, StatePort, Storage};
+use crate::remark::RemarkKind;
 
 use super::emit::{Emitter, part};
 use super::groups::GroupKind;
 use super::roots::{RootId, Source};
-use super::views::{Step, Val, Walk, split_axes};
+use super::views::{Step, Val, Walk, ordered, split_axes};
 
 /// Memory of a root.
 #[derive(Clone, Debug)]
@@ -60,10 +61,89 @@ impl Emitter<'_> {
             self.lir.params.push(ParamPort { name: p.name.clone(), buffer, default: p.default.clone() });
         }
         for (i, s) in g.states().iter().enumerate() {
-            let buffer = make(self, s.value, Storage::State(i as u32))?;
-            self.lir.states.push(StatePort { name: s.name.clone(), buffer, init: s.init.clone(), next: None });
+            let buffer = match self.grown_place(i)? {
+                Some(buffer) => buffer,
+                None => make(self, s.value, Storage::State(i as u32))?,
+            };
+            let shape = &self.p.ty(s.value)?.shape;
+            let (shape, grows) = (self.dims(shape), s.grows.map(|axis| axis as u32));
+            let (name, init) = (s.name.clone(), s.init.clone());
+            self.lir.states.push(StatePort { name, buffer, shape, init, grows, next: None });
         }
         Ok(())
+    }
+
+    /// The buffer of a state that grows where it lies: its successor is the state with more appended on the axis on which it grows. That
+    /// axis is the outermost in memory, so that what is there stays where it is, and what is appended lies behind it.
+    fn grown_place(&mut self, k: usize) -> Result<Option<BufId>, CompileError> {
+        let g = self.p.graph;
+        let Some((s, (axis, next))) = g.states().get(k).and_then(|s| Some((s, s.grows.zip(s.next)?))) else {
+            return Ok(None);
+        };
+        let (old, grown) = (self.p.val(s.value)?, self.p.val(next)?);
+        let name = g.def_node(next).map_or_else(rlx_ir::Loc::none, |(_, n)| n.loc.clone());
+        let why = if !self.claims.growing_states {
+            "the target keeps states dense".to_string()
+        } else if !self.options.fusion.allows("concat") {
+            "fusion of concatenations is off".to_string()
+        } else {
+            match self.appends(&old, &grown, axis) {
+                Ok(()) => String::new(),
+                Err(why) => why,
+            }
+        };
+        if !why.is_empty() {
+            if grown != old {
+                self.p.missed(&name, format!("state `{}` is copied in each run: {why}", s.name));
+            }
+            return Ok(None);
+        }
+        let order: Vec<usize> = std::iter::once(axis).chain((0..grown.dims.len()).filter(|&a| a != axis)).collect();
+        let dtype = self.p.root(grown.root).dtype;
+        let buffer = self.buffer(Storage::State(k as u32), dtype, &grown.dims, Some(&order));
+        if let Some(b) = self.lir.buffers.get_mut(buffer.index()) {
+            b.name = Some(s.name.clone());
+        }
+        for v in [&old, &grown] {
+            let walk = Walk { strides: ordered(&v.dims, &order), ..Walk::dense(&v.dims) };
+            if let Some(slot) = self.places.get_mut(v.root.index()) {
+                *slot = Some(Place { buffer, walk });
+            }
+        }
+        if let Some(slot) = self.targets.get_mut(grown.root.index()) {
+            *slot = Some(Target { base: Base::State(k), steps: Vec::new() });
+        }
+        self.met.extend([old.root, grown.root]);
+        self.p.applied(&name, format!("fused concat: what is appended to state `{}` is written behind it", s.name));
+        Ok(Some(buffer))
+    }
+
+    /// Whether a value is another with more appended on an axis, all of which can lie in the memory of a state; or why not.
+    fn appends(&self, old: &Val, grown: &Val, axis: usize) -> Result<(), String> {
+        let node = match self.p.root(grown.root).source {
+            Source::Node(n) if grown.steps.is_empty() => self.p.graph.node(n),
+            _ => return Err("what it becomes is no concatenation".into()),
+        };
+        let Op::ShapeOp(ShapeOp::Concat(c)) = &node.op else {
+            return Err(format!("what it becomes is the result of `{}`, no concatenation", node.op.name()));
+        };
+        if c.axis != axis {
+            return Err(format!("what it becomes is concatenated on axis {}, and it grows on axis {axis}", c.axis));
+        }
+        let whole = old.steps.is_empty() && matches!(self.p.root(old.root).source, Source::Boundary(_));
+        let first = self.p.operands(node).ok().and_then(|v| v.into_iter().next());
+        if !whole || first.as_ref() != Some(old) {
+            return Err("what it becomes does not begin with it".into());
+        }
+        if self.targets.get(grown.root.index()).is_none_or(Option::is_some) {
+            return Err("what it becomes is that of another state too".into());
+        }
+        // The memory is there before the first kernel runs.
+        let late = |d: &Dim| d.symbols().iter().any(|s| self.p.defined.iter().any(|(t, _)| t == s));
+        match grown.dims.iter().any(late) {
+            true => Err("its new length depends on data".into()),
+            false => Ok(()),
+        }
     }
 
     /// Finds what can be written straight to where it is wanted.
@@ -71,12 +151,12 @@ impl Emitter<'_> {
         let g = self.p.graph;
         for (k, o) in g.outputs().iter().enumerate() {
             let v = self.p.val(o.value)?;
-            self.aim(&v, Base::Output(k), &v.dims, None);
+            self.aim_noting(&v, Base::Output(k));
         }
         for (k, s) in g.states().iter().enumerate() {
             if let Some(next) = s.next {
                 let v = self.p.val(next)?;
-                self.aim(&v, Base::State(k), &v.dims, None);
+                self.aim_noting(&v, Base::State(k));
             }
         }
         if !self.options.fusion.allows("concat") {
@@ -90,7 +170,7 @@ impl Emitter<'_> {
                     for v in self.p.operands(node)? {
                         let Some(size) = v.dims.get(c.axis).cloned() else { continue };
                         let step = part(&dims, c.axis, &at, &size);
-                        self.aim_part(&v, root, &dims, step, node);
+                        self.aim_part(&v, root, &dims, step);
                         at += size;
                     }
                 }
@@ -102,7 +182,7 @@ impl Emitter<'_> {
                     {
                         let step =
                             Step::Slice { starts: p.low.clone(), steps: vec![1; dims.len()], to: v.dims.clone() };
-                        self.aim_part(v, root, &dims, step, node);
+                        self.aim_part(v, root, &dims, step);
                     }
                 }
                 _ => {}
@@ -117,25 +197,44 @@ impl Emitter<'_> {
         Ok((v.root, self.p.root(v.root).dims.clone()))
     }
 
-    fn aim_part(&mut self, v: &Val, base: RootId, dims: &[Dim], part: Step, node: &Node) {
+    fn aim_part(&mut self, v: &Val, base: RootId, dims: &[Dim], part: Step) {
         let r = self.p.root(v.root);
-        // With other readers, a kernel could read one part of the memory whose other part it writes.
-        let free = r.uses == 1;
         if !matches!(r.source, Source::Item(_) | Source::Node(_)) {
             return;
         }
-        if free && self.aim(v, Base::Root(base), dims, Some(part)) {
-            self.p.applied(&node.loc, format!("fused {}: an operand is written in place", node.op.name()));
-        } else {
-            self.p.missed(&node.loc, format!("not fused {}: an operand has two users", node.op.name()));
+        // With other readers, a kernel could read one part of the memory whose other part it writes.
+        let done = if r.uses == 1 { self.aim(v, Base::Root(base), dims, Some(part)) } else { Err("it has two users") };
+        if let Err(why) = done {
+            self.apart.push((v.root, Base::Root(base), why));
         }
     }
 
-    /// Aims a computed value at a part of memory of sizes `dims`.
-    fn aim(&mut self, v: &Val, base: Base, dims: &[Dim], part: Option<Step>) -> bool {
-        let taken = self.targets.get(v.root.index()).is_none_or(Option::is_some);
-        if taken || !v.is_bijective() || !self.can_write_parts(v.root, part.is_none() && v.steps.is_empty()) {
-            return false;
+    /// Aims a value at the whole of an output or of a state's next value, and notes why it cannot be.
+    fn aim_noting(&mut self, v: &Val, base: Base) {
+        if let Err(why) = self.aim(v, base, &v.dims, None) {
+            self.apart.push((v.root, base, why));
+        }
+    }
+
+    /// Why a root does not lie where it is wanted.
+    fn why_apart(&self, root: RootId, base: Base) -> &'static str {
+        let noted = self.apart.iter().find(|(r, b, _)| *r == root && *b == base);
+        noted.map_or("its kernel cannot write it as it lies there", |(_, _, why)| *why)
+    }
+
+    /// Aims a computed value at a part of memory of sizes `dims`; or why it cannot be written there.
+    fn aim(&mut self, v: &Val, base: Base, dims: &[Dim], part: Option<Step>) -> Result<(), &'static str> {
+        if !matches!(self.p.root(v.root).source, Source::Item(_) | Source::Node(_)) {
+            return Err("no kernel writes it");
+        }
+        if self.targets.get(v.root.index()).is_none_or(Option::is_some) {
+            return Err("it is written elsewhere already");
+        }
+        if !v.is_bijective() {
+            return Err("it is only a part of what its kernel writes, or is broadcast");
+        }
+        if !self.can_write_parts(v.root, part.is_none() && v.steps.is_empty()) {
+            return Err("its kernel writes whole tensors alone");
         }
         // Memory whose size is not known yet when the root is written cannot take it.
         if !self.p.defined.is_empty() {
@@ -150,7 +249,7 @@ impl Emitter<'_> {
                 late
             };
             if dims.iter().any(late) {
-                return false;
+                return Err("not all sizes there are known when it is written");
             }
         }
         let mut whole = Val::whole(v.root, dims);
@@ -167,7 +266,7 @@ impl Emitter<'_> {
         if let Some(slot) = self.targets.get_mut(v.root.index()) {
             *slot = Some(Target { base, steps });
         }
-        true
+        Ok(())
     }
 
     /// Where memory can be seen as a root only with the root's axes split (a projection written as transposed heads): splits the axes of
@@ -314,6 +413,20 @@ impl Emitter<'_> {
             Base::State(k) => self.state_place(k)?,
             Base::Root(r) => self.place(r)?,
         };
+        let g = self.p.graph;
+        let what = match base {
+            Base::Output(k) => g.outputs().get(k).map(|o| format!("output `{}`", o.name)),
+            Base::State(k) => g.states().get(k).map(|s| format!("the next value of state `{}`", s.name)),
+            Base::Root(_) => None,
+        };
+        let why = match self.p.root(v.root).source {
+            Source::Boundary(Storage::State(_)) if v.steps.is_empty() => "the state has another value by then",
+            Source::Boundary(_) | Source::Const(_) if !v.steps.is_empty() => "it is a view of what is given",
+            Source::Item(_) | Source::Node(_) => self.why_apart(v.root, base),
+            _ => "no kernel writes it",
+        };
+        let what = what.unwrap_or_else(|| "a value".into());
+        self.p.remark(RemarkKind::Note, &rlx_ir::Loc::none(), format!("copied: {what}, because {why}"));
         self.copy_into(v, place.buffer, &place.walk)?;
         Ok(place.buffer)
     }
@@ -334,28 +447,43 @@ impl Emitter<'_> {
         for v in self.p.operands(node)? {
             let Some(size) = v.dims.get(axis).cloned() else { continue };
             let step = part(&dims, axis, &at, &size);
-            self.fill_part(&v, root, &place, step, false)?;
+            self.fill_part(&v, root, &place, step, node)?;
             at += size;
         }
         Ok(())
     }
 
     /// Copies a value into a part of a place, unless its root was written there.
-    fn fill_part(
-        &mut self,
-        v: &Val,
-        root: RootId,
-        place: &Place,
-        step: Step,
-        is_pad: bool,
-    ) -> Result<(), CompileError> {
+    fn fill_part(&mut self, v: &Val, root: RootId, place: &Place, step: Step, node: &Node) -> Result<(), CompileError> {
+        let is_pad = matches!(node.op, Op::ShapeOp(ShapeOp::Pad(_)));
+        // What a state was lies where it grows.
+        let begins = |s: &Step| matches!(s, Step::Slice { starts, .. } if starts.iter().all(|d| *d == Dim::ZERO));
+        if let Source::Boundary(Storage::State(k)) = self.p.root(v.root).source
+            && v.steps.is_empty()
+            && begins(&step)
+            && self
+                .targets
+                .get(root.index())
+                .is_some_and(|t| t.as_ref().is_some_and(|t| t.base == Base::State(k as usize)))
+            && self.places.get(v.root.index()).is_some_and(|p| p.as_ref().is_some_and(|p| p.buffer == place.buffer))
+        {
+            return Ok(());
+        }
         if self.met.contains(&v.root)
             && let Some(Some(t)) = self.targets.get(v.root.index())
             && t.base == Base::Root(root)
             // The same tensor may be concatenated twice.
             && (is_pad || t.steps.first() == Some(&step))
         {
+            self.p.applied(&node.loc, format!("fused {}: an operand is written in place", node.op.name()));
             return Ok(());
+        }
+        if matches!(self.p.root(v.root).source, Source::Item(_) | Source::Node(_)) {
+            let why = match self.options.fusion.allows("concat") {
+                true => self.why_apart(v.root, Base::Root(root)),
+                false => "fusion `concat` is off",
+            };
+            self.p.missed(&node.loc, format!("operand not fused into {}: {why}", node.op.name()));
         }
         let walk =
             place.walk.step(&step).ok_or_else(|| CompileError::Lir("a part of a tensor is no walk over it".into()))?;
@@ -383,7 +511,7 @@ impl Emitter<'_> {
         }
         let inner = x.clone().slice(starts, vec![1; dims.len()], kept.clone());
         let step = Step::Slice { starts: low.clone(), steps: vec![1; dims.len()], to: kept.clone() };
-        self.fill_part(&inner, root, &place, step, true)?;
+        self.fill_part(&inner, root, &place, step, node)?;
         // Borders of axis a: inside on the axes before it, whole on those after.
         let (mut from, mut size) = (vec![Dim::ZERO; dims.len()], dims.clone());
         for a in 0..dims.len() {

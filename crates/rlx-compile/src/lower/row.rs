@@ -135,6 +135,8 @@ impl<'a> Planner<'a> {
     /// `others` are further operands, which must not be of that group.
     fn rows(&mut self, node: &Node, x: &Val, axes: &[usize], others: &[Val]) -> (GroupId, Arg) {
         let x = &self.stored_rows(x, axes, node);
+        let from = |v: &Val, p: &Self| p.item_of(v.root).map(|i| p.group_of(i));
+        let crossed = from(x, self).is_some_and(|g| others.iter().any(|v| from(v, self) == Some(g)));
         if self.options.fusion.allows("row")
             && x.steps.is_empty()
             && let Some((g, item)) = self.open_group(x.root)
@@ -146,7 +148,6 @@ impl<'a> Planner<'a> {
                 GroupKind::Row(reduced) => whole && reduced == axes && self.items[item.index()].scope == Scope::Element,
                 _ => false,
             };
-            let crossed = others.iter().any(|v| self.item_of(v.root).is_some_and(|i| self.group_of(i) == g));
             if fits && !crossed {
                 let was = group.kind.describe();
                 if group.kind == GroupKind::Map {
@@ -155,18 +156,27 @@ impl<'a> Planner<'a> {
                 let loc = self.groups[g.index()].loc.merge(&node.loc);
                 self.groups[g.index()].loc = loc;
                 self.applied(&node.loc, format!("fused {was} into row of {}", node.op.name()));
+                self.scales_apart(node, others);
                 return (g, Arg::Item(item));
             }
-            if !matches!(self.groups[g.index()].kind, GroupKind::Contract(_) | GroupKind::Conv(_)) {
-                let why = if crossed { "other operands come from it too" } else { "its space is another" };
-                self.missed(&node.loc, format!("operand not fused into row of {}: {why}", node.op.name()));
-            }
         }
+        if let Some(why) = self.why_not_in_rows(x, axes, crossed) {
+            self.missed(&node.loc, format!("operand not fused into row of {}: {why}", node.op.name()));
+        }
+        self.scales_apart(node, others);
         if let Some(r) = self.shared_rows(x, axes, others) {
             return r;
         }
         let g = self.new_group(GroupKind::Row(axes.to_vec()), x.dims.clone(), node.loc.clone());
         (g, Arg::Val(x.clone(), Scope::Element))
+    }
+
+    /// Says of scales and biases that a kernel computes that they are read from memory.
+    fn scales_apart(&mut self, node: &Node, others: &[Val]) {
+        if others.iter().any(|v| self.item_of(v.root).is_some()) {
+            let why = "scale and bias are read from memory";
+            self.missed(&node.loc, format!("operand not fused into row of {}: {why}", node.op.name()));
+        }
     }
 
     /// An open row group over the same axes that already reads `x`, so that it is read once.
@@ -192,6 +202,8 @@ impl<'a> Planner<'a> {
         if free {
             return self.stored(x, &node.loc);
         }
+        let why = format!("copied: the operand of {}, because it does not vary along the row", node.op.name());
+        self.remark(crate::remark::RemarkKind::Note, &node.loc, why);
         let dtype = self.root(x.root).dtype;
         let g = self.new_group(GroupKind::Map, x.dims.clone(), node.loc.clone());
         let arg = self.operand(x, &x.dims);

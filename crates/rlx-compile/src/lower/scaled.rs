@@ -103,8 +103,9 @@ fn is_small(d: DType) -> bool {
 }
 
 impl Planner<'_> {
-    /// An operand of a product that is summed in `acc`, as integers, if that is what it is.
-    pub(super) fn scaled(&mut self, v: &Val, acc: DType, right: bool) -> Option<Scaled> {
+    /// An operand of a product that is summed in `acc`, as integers, if that is what it is; or why it is not taken as such, if it is made
+    /// of integers.
+    pub(super) fn scaled(&mut self, v: &Val, acc: DType, right: bool) -> Result<Scaled, Option<&'static str>> {
         let before = self.roots.len();
         let found = self.find_scaled(v, acc, right);
         // Instructions that were only looked at make no tensors.
@@ -117,62 +118,80 @@ impl Planner<'_> {
         found
     }
 
-    fn find_scaled(&mut self, v: &Val, acc: DType, right: bool) -> Option<Scaled> {
+    fn find_scaled(&mut self, v: &Val, acc: DType, right: bool) -> Result<Scaled, Option<&'static str>> {
+        const NO_INTEGERS: Option<&str> = None;
         if self.root(v.root).dtype != acc || !matches!(acc, DType::I32 | DType::F32) {
-            return None;
+            return Err(NO_INTEGERS);
         }
         let (mut at, mut scale) = (v.clone(), None);
-        if acc == DType::F32 {
-            if !right {
-                return None;
-            }
-            if let Some(Made { op: Elementwise::Binary(Binary::Mul), args }) = self.made(&at) {
-                let [a, b] = <[Part; 2]>::try_from(args).ok()?;
-                // The scale is what does not come from integers.
-                let (x, by) = match (a, b) {
-                    (Part::Val(x), by) if self.is_whole(&x) => (x, by),
-                    (by, Part::Val(x)) if self.is_whole(&x) => (x, by),
-                    _ => return None,
-                };
-                scale = Some(self.stored_part(by, &v.dims)?);
-                at = x;
-            }
+        if acc == DType::F32
+            && let Some(Made { op: Elementwise::Binary(Binary::Mul), args }) = self.made(&at)
+        {
+            let [a, b] = <[Part; 2]>::try_from(args).map_err(|_| NO_INTEGERS)?;
+            // The scale is what does not come from integers.
+            let (x, by) = match (a, b) {
+                (Part::Val(x), by) if self.is_whole(&x) => (x, by),
+                (by, Part::Val(x)) if self.is_whole(&x) => (x, by),
+                _ => return Err(NO_INTEGERS),
+            };
+            let made = self.stored_part(by, &v.dims);
+            scale = Some(made.ok_or(Some("its scale is a size or an index"))?);
+            at = x;
         }
         let (mut raw, mut zero) = (self.widened(&at).unwrap_or(at), None);
         let wide = self.root(raw.root).dtype;
         if let Some(Made { op: Elementwise::Binary(Binary::Sub), args }) = self.made(&raw)
             && (wide == DType::F32 || wide.is_int() && wide.bits() > 8)
         {
-            let [x, z] = <[Part; 2]>::try_from(args).ok()?;
-            let Part::Val(x) = x else { return None };
+            let [x, z] = <[Part; 2]>::try_from(args).map_err(|_| NO_INTEGERS)?;
+            let Part::Val(x) = x else { return Err(NO_INTEGERS) };
             raw = self.widened(&x).unwrap_or(x);
             let z = match z {
                 Part::Val(z) => Part::Val(self.widened(&z).unwrap_or(z)),
                 literal => literal,
             };
-            zero = Some(self.stored_part(z, &v.dims)?);
+            let made = self.stored_part(z, &v.dims);
+            zero = Some(made.ok_or(if is_small(self.root(raw.root).dtype) {
+                Some("its zero point is a size or an index")
+            } else {
+                NO_INTEGERS
+            })?);
         }
         let dtype = self.root(raw.root).dtype;
-        if !is_small(dtype) || raw.dims != v.dims || dtype.bits() < 8 && !acc.is_float() {
-            return None;
+        if !is_small(dtype) {
+            return Err(NO_INTEGERS);
+        }
+        if raw.dims != v.dims {
+            return Err(Some("they are spread over more positions"));
+        }
+        if dtype.bits() < 8 && !acc.is_float() {
+            return Err(Some("products of integers take none below 8 bits"));
         }
         if let Some(z) = zero.take() {
-            match self.zeros(&z, dtype)? {
-                true => {}
-                false => zero = Some(z),
+            match self.zeros(&z, dtype) {
+                Some(true) => {}
+                Some(false) => zero = Some(z),
+                None => return Err(Some("their zero points may lie outside their range")),
             }
         }
         if let Some(s) = &scale
             && self.root(s.root).dtype != DType::F32
         {
-            return None;
+            return Err(Some("their scale is no f32"));
+        }
+        if acc.is_float() && !right {
+            return Err(Some("they are the left operand of a product of floats"));
         }
         let scaled = Scaled { raw, zero, scale };
         // What a backend keeps must stay the same from run to run.
         let kept = scaled
             .vals()
             .all(|v| matches!(self.root(v.root).source, Source::Boundary(Storage::Param(_)) | Source::Const(_)));
-        (kept || !acc.is_float()).then_some(scaled)
+        if kept || !acc.is_float() {
+            Ok(scaled)
+        } else {
+            Err(Some("they are not weights, which are kept as they are read"))
+        }
     }
 
     /// Takes out instructions that nothing needs any more, since contractions read what those were made of.

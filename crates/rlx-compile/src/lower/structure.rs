@@ -91,6 +91,21 @@ impl Structure<'_> {
             }
         }
         for s in &lir.states {
+            self.dims(&format!("state `{}`", s.name), s.shape.iter());
+            let Some(buffer) = lir.buffers.get(s.buffer.index()) else { continue };
+            let (rank, axis) = (s.shape.len(), s.grows.map(|a| a as usize));
+            if rank != buffer.shape.len() || axis.is_some_and(|a| a >= rank) {
+                self.fault(format!(
+                    "state `{}` has {rank} axes and grows on {axis:?}, b{} has {}",
+                    s.name,
+                    s.buffer.0,
+                    buffer.shape.len()
+                ));
+            }
+            let same = |(a, (x, y)): (usize, (&DimId, &DimId))| x == y || s.grows_in_place() == Some(a);
+            if !s.shape.iter().zip(&buffer.shape).enumerate().all(same) {
+                self.fault(format!("state `{}` is not of the sizes of b{}", s.name, s.buffer.0));
+            }
             let Some(next) = s.next else { continue };
             if self.dtype(next).is_none() || self.dtype(next) != self.dtype(s.buffer) {
                 self.fault(format!("state `{}` becomes b{}, which is none of its dtype", s.name, next.0));

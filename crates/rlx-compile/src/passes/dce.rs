@@ -67,6 +67,11 @@ fn prune(node: &Node) -> Result<(Vec<ValueId>, Vec<Graph>), IrError> {
     Ok((operands.collect(), regions.collect::<Result<_, _>>()?))
 }
 
+/// For each node, whether an output, a state or a size depends on it.
+pub(super) fn live(g: &Graph) -> Vec<bool> {
+    Liveness::of(g).nodes
+}
+
 struct Liveness {
     nodes: Vec<bool>,
     /// Symbols that only dead nodes define.

@@ -1,6 +1,7 @@
 //! What a device backend is to the compiler: what it claims, and how it compiles and runs.
 
 mod borrowed;
+mod memory;
 mod stats;
 
 use std::collections::BTreeSet;
@@ -17,7 +18,8 @@ use crate::options::{CompileOptions, MatmulPrecision, Precision, PrecisionPolicy
 use crate::report::Fallback;
 
 pub use borrowed::{BorrowedTensor, BorrowedTensors};
-pub use stats::{BindMiss, ExecStats, KernelProfile, MemoryReport, MissReason};
+pub use memory::{Extent, MemoryReport, SegmentMemory};
+pub use stats::{BindMiss, ExecStats, KernelProfile, MissReason};
 
 /// The stage that a backend takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,6 +51,9 @@ pub struct Claims {
     pub symbolic_shapes: bool,
     /// True if a map may write where it reads.
     pub in_place: bool,
+    /// True if a state that grows may be given kernels that write what is appended behind what is there
+    /// ([`StatePort::grows_in_place`](crate::lir::StatePort::grows_in_place)). If false, each run makes the whole successor.
+    pub growing_states: bool,
     /// True if contractions take operands that stand for others ([`Scaling`](crate::lir::Scaling)). If false, they are made what they stand
     /// for before.
     pub scaled_operands: bool,
@@ -245,6 +250,8 @@ pub struct PortInfo {
     pub ty: TensorType,
     /// For parameters: true if it has a value without being set.
     pub has_default: bool,
+    /// For states: the axis on which runs may change its length.
+    pub grows: Option<usize>,
 }
 
 /// The boundary of a program.

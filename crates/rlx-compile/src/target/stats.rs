@@ -77,49 +77,6 @@ pub struct BindMiss {
     pub bytes: u64,
 }
 
-/// Bytes that a run of some sizes takes. Parameters are the caller's memory or a mapped file; all else is allocated by the program.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemoryReport {
-    /// Values of the parameters, as set or by default.
-    pub params: u64,
-    /// Results of the prepare program.
-    pub prepared: u64,
-    /// Packed forms of weights.
-    pub packed: u64,
-    /// Arena of one run.
-    pub arena: u64,
-    /// Outputs of one run.
-    pub outputs: u64,
-    /// States.
-    pub states: u64,
-    /// True if sizes that depend on data, or nested programs, are still to add to the arena.
-    pub partial: bool,
-}
-
-impl MemoryReport {
-    /// All but the parameters: what is held against [`CompileOptions::memory_limit`](crate::CompileOptions::memory_limit).
-    pub fn own(&self) -> u64 {
-        [self.prepared, self.packed, self.arena, self.outputs, self.states].iter().fold(0, |a, &b| a.saturating_add(b))
-    }
-}
-
-impl fmt::Display for MemoryReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let more = if self.partial { ", and more where sizes depend on data" } else { "" };
-        write!(
-            f,
-            "{} bytes: {} prepared and {} packed parameters, {} arena, {} outputs, {} states{more} (parameters themselves: {})",
-            self.own(),
-            self.prepared,
-            self.packed,
-            self.arena,
-            self.outputs,
-            self.states,
-            self.params
-        )
-    }
-}
-
 /// One kernel's time in a profiled run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KernelProfile {

@@ -23,6 +23,7 @@ pub fn claims() -> Claims {
         filter: None,
         symbolic_shapes: true,
         in_place: true,
+        growing_states: true,
         scaled_operands: true,
     }
 }

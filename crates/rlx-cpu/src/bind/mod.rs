@@ -13,8 +13,8 @@ mod symbols;
 pub use arena::{Interval, pack};
 pub use cache::BindCache;
 pub use plan::{BoundSegment, Plan, bind as bind_segment};
-pub use segments::Segments;
-pub use symbols::Shapes;
+pub use segments::{Segment, Segments};
+pub use symbols::{Shapes, StateSizes};
 
 #[cfg(test)]
 mod tests;

@@ -12,7 +12,7 @@ use crate::map::{self, MapPlan};
 use crate::program::{KernelCode, Program};
 use crate::row::{self, RowPlan};
 use crate::window::{self, WindowPlan};
-use rlx_compile::lir::{Kernel, Storage};
+use rlx_compile::lir::{DimId, Kernel, Storage};
 use rlx_compile::{InputProblem, RunError};
 use rlx_ir::DimBinding;
 use std::sync::Arc;
@@ -80,8 +80,12 @@ impl BoundSegment {
         if self.numels.get(buffer).copied().unwrap_or(-1) < 0 {
             return None;
         }
-        let b = program.lir.buffers.get(buffer)?;
-        b.shape.iter().map(|d| self.dims.get(d.index()).and_then(|&v| usize::try_from(v).ok())).collect()
+        self.sizes(&program.lir.buffers.get(buffer)?.shape)
+    }
+
+    /// Values of dims as sizes, if they are any.
+    pub fn sizes(&self, dims: &[DimId]) -> Option<Sizes> {
+        dims.iter().map(|d| self.dims.get(d.index()).and_then(|&v| usize::try_from(v).ok())).collect()
     }
 
     /// Bytes that it takes, about: lists inside plans are guessed to be as large as the plans.

@@ -3,7 +3,7 @@
 //! Nearly always each symbol stands alone as a dim of some input: its value is read off, and one dim program checks all
 //! dims of all ports. Anything else, and every error, goes to the general solver, which finds all that is wrong.
 
-use crate::frame::State;
+use crate::states::State;
 use rlx_compile::InputProblem;
 use rlx_compile::lir::Lir;
 use rlx_ir::DimBinding;
@@ -18,12 +18,23 @@ pub type Shapes<'a> = &'a [&'a [usize]];
 enum Source {
     /// Axis of a port.
     Axis(usize, usize),
+    /// Axis of a state, by position among those that have symbols.
+    State(usize, usize),
     /// Given by the surrounding program, by position.
     Outer(usize),
     /// Fixed when the program was compiled.
     Given(i64),
     /// By the general solver alone.
     Solve,
+}
+
+/// A state whose sizes have symbols.
+struct Held {
+    /// Its number.
+    state: usize,
+    port: Port,
+    /// The axis on which it grows: its length there is 0 before it has a value.
+    grows: Option<usize>,
 }
 
 /// A port whose sizes are observed.
@@ -40,15 +51,15 @@ pub struct Solver {
     sources: Vec<Source>,
     ranges: Vec<(i64, Option<i64>)>,
     ports: Vec<Port>,
-    /// All dims of all ports.
+    /// All dims of all ports, then of the states with symbols.
     check: DimProgram,
     outer: Vec<Symbol>,
     given: DimBinding,
     bounds: Bounds,
     /// Parameters that are ports too.
     pub symbolic_params: Vec<usize>,
-    /// States with symbolic shapes, by number.
-    states: Vec<(usize, Port)>,
+    /// States with symbolic shapes.
+    states: Vec<Held>,
 }
 
 /// Sizes of the states with symbolic shapes; `None` before a state has one.
@@ -57,12 +68,12 @@ pub type StateSizes<'a> = SmallVec<[Option<&'a [usize]>; 8]>;
 impl Solver {
     /// A solver of these symbols.
     pub fn new(lir: &Lir, symbols: &[Symbol], outer: &[Symbol], given: &DimBinding) -> Solver {
-        let port = |kind, name: &str, buffer: rlx_compile::lir::BufId| {
-            let b = lir.buffer(buffer);
-            let dims: Vec<Dim> = b.shape.iter().map(|&d| lir.dims.get(d).clone()).collect();
-            let text = format!("{}{}", b.dtype, rlx_ir::Shape::from(dims.clone()));
+        let sized = |kind, name: &str, buffer: rlx_compile::lir::BufId, shape: &[rlx_compile::lir::DimId]| {
+            let dims: Vec<Dim> = shape.iter().map(|&d| lir.dims.get(d).clone()).collect();
+            let text = format!("{}{}", lir.buffer(buffer).dtype, rlx_ir::Shape::from(dims.clone()));
             Port { kind, name: name.to_string(), dims, text }
         };
+        let port = |kind, name: &str, buffer| sized(kind, name, buffer, &lir.buffer(buffer).shape);
         let mut ports: Vec<Port> = lir.inputs.iter().map(|p| port("input", &p.name, p.buffer)).collect();
         let mut symbolic_params = Vec::new();
         for (i, p) in lir.params.iter().enumerate() {
@@ -72,17 +83,22 @@ impl Solver {
                 ports.push(p);
             }
         }
-        let states: Vec<(usize, Port)> = lir
+        let states: Vec<Held> = lir
             .states
             .iter()
             .enumerate()
-            .map(|(i, s)| (i, port("state", &s.name, s.buffer)))
-            .filter(|(_, p)| p.dims.iter().any(|d| !d.is_const()))
-            .collect();
-        let alone = |s: &Symbol| {
-            ports.iter().enumerate().find_map(|(p, port)| {
-                port.dims.iter().position(|d| d.as_symbol() == Some(s)).map(|axis| Source::Axis(p, axis))
+            .map(|(state, s)| {
+                let port = sized("state", &s.name, s.buffer, &s.shape);
+                Held { state, port, grows: s.grows.map(|a| a as usize) }
             })
+            .filter(|h| h.port.dims.iter().any(|d| !d.is_const()))
+            .collect();
+        let axis = |port: &Port, s: &Symbol| port.dims.iter().position(|d| d.as_symbol() == Some(s));
+        let alone = |s: &Symbol| {
+            let of_port = |(p, port)| axis(port, s).map(|a| Source::Axis(p, a));
+            let of_state = |(p, held): (usize, &Held)| axis(&held.port, s).map(|a| Source::State(p, a));
+            let found = ports.iter().enumerate().find_map(of_port);
+            found.or_else(|| states.iter().enumerate().find_map(of_state))
         };
         let source = |s: &Symbol| {
             (given.get(s).map(Source::Given))
@@ -92,8 +108,8 @@ impl Solver {
         };
         let sources = symbols.iter().map(source).collect();
         let ranges = symbols.iter().map(|s| lir.bounds.get(s)).collect();
-        let check =
-            DimProgram::with_symbols(symbols.iter().cloned(), ports.iter().flat_map(|p| p.dims.iter().cloned()));
+        let all = ports.iter().chain(states.iter().map(|h| &h.port)).flat_map(|p| p.dims.iter().cloned());
+        let check = DimProgram::with_symbols(symbols.iter().cloned(), all);
         Solver {
             symbols: symbols.to_vec(),
             sources,
@@ -116,7 +132,24 @@ impl Solver {
                 _ => lir.states.get(i)?.init.as_ref().map(|t| t.dims()),
             }
         };
-        self.states.iter().map(|(i, _)| size(*i)).collect()
+        self.states.iter().map(|h| size(h.state)).collect()
+    }
+
+    /// As [`state_sizes`](Self::state_sizes), but the states that grow have the sizes that a binding gives them, where it does.
+    pub fn bound_sizes<'a>(
+        &self,
+        lir: &'a Lir,
+        states: &'a [State],
+        binding: &DimBinding,
+        memory: &'a mut Vec<Option<Vec<usize>>>,
+    ) -> StateSizes<'a> {
+        let grown = |h: &Held| {
+            let dims = h.grows.map(|_| &h.port.dims)?.iter();
+            dims.map(|d| d.eval(binding).ok().and_then(|n| usize::try_from(n).ok())).collect()
+        };
+        *memory = self.states.iter().map(grown).collect();
+        let now = self.state_sizes(lir, states);
+        memory.iter().zip(now).map(|(bound, now)| bound.as_deref().or(now)).collect()
     }
 
     /// Values that a call might give the symbols: `n` where their ranges allow it, what is fixed otherwise. `params` are the shapes of
@@ -144,19 +177,22 @@ impl Solver {
         states: &[Option<&[usize]>],
         outer: &[i64],
     ) -> Result<Vec<i64>, Vec<InputProblem>> {
-        if states.iter().all(Option::is_none)
-            && let Some(values) = self.read_off(shapes, outer)
-        {
-            return Ok(values);
+        match self.read_off(shapes, states, outer) {
+            Some(values) => Ok(values),
+            None => self.solve_all(shapes, states, outer),
         }
-        self.solve_all(shapes, states, outer)
     }
 
-    fn read_off(&self, shapes: Shapes<'_>, outer: &[i64]) -> Option<Vec<i64>> {
+    fn read_off(&self, shapes: Shapes<'_>, states: &[Option<&[usize]>], outer: &[i64]) -> Option<Vec<i64>> {
         let mut values = Vec::with_capacity(self.symbols.len());
         for (source, (min, max)) in self.sources.iter().zip(&self.ranges) {
             let v = match *source {
                 Source::Axis(port, axis) => i64::try_from(*shapes.get(port)?.get(axis)?).ok()?,
+                Source::State(state, axis) => match states.get(state)? {
+                    Some(dims) => i64::try_from(*dims.get(axis)?).ok()?,
+                    None if self.states.get(state)?.grows == Some(axis) => 0,
+                    None => return None,
+                },
                 Source::Outer(i) => *outer.get(i)?,
                 Source::Given(v) => v,
                 Source::Solve => return None,
@@ -179,6 +215,22 @@ impl Solver {
                 }
             }
         }
+        for (held, now) in self.states.iter().zip(states) {
+            if now.is_some_and(|now| now.len() != held.port.dims.len()) {
+                return None;
+            }
+            for axis in 0..held.port.dims.len() {
+                let want = match now {
+                    Some(now) => now.get(axis).and_then(|&n| i64::try_from(n).ok()),
+                    None if held.grows == Some(axis) => Some(0),
+                    // Nothing is known of it yet.
+                    None => found.as_slice().first().copied(),
+                };
+                if found.next().copied() != want {
+                    return None;
+                }
+            }
+        }
         Some(values)
     }
 
@@ -190,7 +242,7 @@ impl Solver {
     ) -> Result<Vec<i64>, Vec<InputProblem>> {
         let mut problems = Vec::new();
         let mut equations = Vec::new();
-        let held = self.states.iter().zip(states).filter_map(|((_, p), s)| Some((p, s.as_ref()?)));
+        let held = self.states.iter().zip(states).filter_map(|(h, s)| Some((&h.port, s.as_ref()?)));
         for (port, shape) in self.ports.iter().zip(shapes).chain(held) {
             if port.dims.len() != shape.len() {
                 problems.push(InputProblem::Shape {
@@ -205,6 +257,11 @@ impl Solver {
             for (axis, (dim, &n)) in port.dims.iter().zip(shape.iter()).enumerate() {
                 let n = i64::try_from(n).unwrap_or(i64::MAX);
                 equations.push(Equation::new(dim.clone(), n, format!("{} `{}` axis {axis}", port.kind, port.name)));
+            }
+        }
+        for (held, _) in self.states.iter().zip(states).filter(|(_, now)| now.is_none()) {
+            if let Some(dim) = held.grows.and_then(|axis| held.port.dims.get(axis)) {
+                equations.push(Equation::new(dim.clone(), 0, format!("state `{}`, which is new", held.port.name)));
             }
         }
         let mut initial = self.given.clone();

@@ -183,7 +183,8 @@ fn states_last_from_run_to_run() {
     let s = m.buffer(DType::F32, &[2.into()], Storage::State(0));
     let y = m.output("y", DType::F32, &[2.into()]);
     add(&mut m, s, x, y);
-    m.lir.states.push(StatePort { name: "s".into(), buffer: s, init: Some(f32s(&[1.0, 1.0])), next: Some(y) });
+    let (shape, init) = (m.lir.buffer(s).shape.clone(), Some(f32s(&[1.0, 1.0])));
+    m.lir.states.push(StatePort { name: "s".into(), buffer: s, shape, init, grows: None, next: Some(y) });
     let mut e = m.executable(&poisoned(Isa::best(), 1));
     let x = f32s(&[1.0, 2.0]);
     assert!(matches!(e.run(&[(&x).into()], None), Err(RunError::Unsupported(_))));

@@ -89,20 +89,25 @@ pub fn evaluate_observed(
             None => problems.push(format!("parameter `{}` is not set and has no default", p.name)),
         }
     }
-    let binding = bind(g, &start, &inputs.binding, &mut problems);
+    // Sizes that states have bind symbols too; one that grows begins with length 0.
+    let held = |s: &crate::graph::State| inputs.states.get(&*s.name).or(s.init.as_ref()).cloned();
+    start.extend(g.states().iter().filter_map(|s| Some((s.value, held(s)?.into()))));
+    let fresh = |s: &crate::graph::State| {
+        let dim = g.tensor_type(s.value)?.shape.get(s.grows?)?.clone();
+        held(s).is_none().then(|| Equation::new(dim, 0, format!("state `{}`, which is new", s.name)))
+    };
+    let fresh: Vec<Equation> = g.states().iter().filter_map(fresh).collect();
+    let binding = bind(g, &start, fresh, &inputs.binding, &mut problems);
     let mut binding = match binding {
         Some(b) if problems.is_empty() => b,
         _ => return Err(IrError::Eval(problems.join("; "))),
     };
-    for s in g.states() {
-        let t = match (inputs.states.get(&*s.name), &s.init, g.tensor_type(s.value)) {
-            (Some(t), _, _) | (None, Some(t), _) => t.clone(),
-            (None, None, Some(ty)) => {
-                let dims = sizes(&ty.shape, &binding).map_err(|e| IrError::Eval(format!("state `{}`: {e}", s.name)))?;
-                Tensor::zeros(ty.dtype, &dims).map_err(|e| IrError::Eval(e.to_string()))?
-            }
-            _ => return Err(IrError::Eval(format!("state `{}` is not a tensor", s.name))),
+    for s in g.states().iter().filter(|s| held(s).is_none()) {
+        let Some(ty) = g.tensor_type(s.value) else {
+            return Err(IrError::Eval(format!("state `{}` is not a tensor", s.name)));
         };
+        let dims = sizes(&ty.shape, &binding).map_err(|e| IrError::Eval(format!("state `{}`: {e}", s.name)))?;
+        let t = Tensor::zeros(ty.dtype, &dims).map_err(|e| IrError::Eval(e.to_string()))?;
         start.push((s.value, t.into()));
     }
     let around = Around { options, functions: &module.functions, depth: MAX_DEPTH, held: 0 };
@@ -143,7 +148,7 @@ pub fn eval_nested(g: &Graph, args: &[Value], cx: &EvalCx<'_>) -> Result<Vec<Val
     let mut own = g.input_symbols();
     own.extend(g.nodes().iter().flat_map(|n| n.op.def().defines()));
     let outer: DimBinding = cx.binding.iter().filter(|(s, _)| !own.contains(*s)).map(|(s, v)| (s.clone(), v)).collect();
-    let mut binding = bind(g, &start, &outer, &mut problems)
+    let mut binding = bind(g, &start, Vec::new(), &outer, &mut problems)
         .filter(|_| problems.is_empty())
         .ok_or_else(|| OpError::new(problems.join("; ")))?;
     // A size of an input that is an expression may not say what its symbol is; it is the surrounding graph's then.
@@ -168,9 +173,14 @@ pub fn eval_nested(g: &Graph, args: &[Value], cx: &EvalCx<'_>) -> Result<Vec<Val
         .collect()
 }
 
-/// Solves the symbols of the starting values' types from their contents' shapes.
-fn bind(g: &Graph, start: &[(ValueId, Value)], given: &DimBinding, problems: &mut Vec<String>) -> Option<DimBinding> {
-    let mut equations = Vec::new();
+/// Solves the symbols of the starting values' types from their contents' shapes and what else is known.
+fn bind(
+    g: &Graph,
+    start: &[(ValueId, Value)],
+    mut equations: Vec<Equation>,
+    given: &DimBinding,
+    problems: &mut Vec<String>,
+) -> Option<DimBinding> {
     for (v, value) in start {
         equate(g.ty(*v), value, &g.value_name(*v), &mut equations, problems);
     }

@@ -157,7 +157,13 @@ impl RandomGraph {
                     make(&mut g, p.map_or("", |p| &p.name), &info.ty, default)?
                 }
                 Def::State(n) => match old.states().get(n as usize) {
-                    Some(s) => g.add_state(&s.name, info.ty.clone(), s.init.clone())?,
+                    Some(s) => {
+                        let new = g.add_state(&s.name, info.ty.clone(), s.init.clone())?;
+                        if let Some(axis) = s.grows {
+                            g.set_state_grows(g.states().len() - 1, axis)?;
+                        }
+                        new
+                    }
                     None => continue,
                 },
                 // Values of one node stand together, in order of nodes.

@@ -67,6 +67,8 @@ pub(super) struct Decl {
     pub(super) ty: Type,
     pub(super) elems: Option<Vec<Dim>>,
     pub(super) literal: Option<Literal>,
+    /// The axis on which a state grows, and where the text says so.
+    pub(super) grows: Option<(usize, usize)>,
     pub(super) next: Option<Ref>,
 }
 

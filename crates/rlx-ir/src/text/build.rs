@@ -110,7 +110,14 @@ impl Build<'_> {
             if let Some(n) = d.next.clone() {
                 next.push((state, n));
             }
+            let grows = d.grows;
             self.declare(&mut g, &mut scope, d);
+            if let Some((axis, at)) = grows
+                && g.states().len() > state
+                && let Err(e) = g.set_state_grows(state, axis)
+            {
+                self.error(at, e.to_string());
+            }
         }
         for n in text.nodes {
             self.node(&mut g, &mut scope, n);

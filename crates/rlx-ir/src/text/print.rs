@@ -153,7 +153,8 @@ fn region(f: &mut fmt::Formatter<'_>, g: &Graph, name: &str, indent: usize) -> f
     }
     for s in g.states() {
         let next = s.next.map_or(String::new(), |n| format!(" -> {}", names.used(n)));
-        kept.push(format!("state {}{}{next}", declared(s.value), literal(&s.init, &s.name)));
+        let grows = s.grows.map_or(String::new(), |axis| format!(" grows {axis}"));
+        kept.push(format!("state {}{}{grows}{next}", declared(s.value), literal(&s.init, &s.name)));
     }
     let outputs: Vec<String> =
         g.outputs().iter().map(|o| format!("{}: {}", name_text(&o.name), type_text(g, o.value))).collect();

@@ -108,7 +108,7 @@ fn decl(c: &mut Cursor<'_>) -> Parsed<Decl> {
     };
     let value = defined(c)?;
     c.expect(":", "and a type")?;
-    let mut d = Decl { kind, value, ty: ty(c, 0)?, elems: None, literal: None, next: None };
+    let mut d = Decl { kind, value, ty: ty(c, 0)?, elems: None, literal: None, grows: None, next: None };
     if kind == DeclKind::Input {
         if c.eat_word("elems") {
             c.expect("[", "before the known elements")?;
@@ -123,6 +123,14 @@ fn decl(c: &mut Cursor<'_>) -> Parsed<Decl> {
             let at = c.at();
             Literal::Inline { text: c.raw_tensor()?.to_string(), at }
         });
+    }
+    if kind == DeclKind::State {
+        let at = c.at();
+        if c.eat_word("grows") {
+            let axis = c.integer()?;
+            let wrong = || SyntaxError { at, message: format!("a state grows on an axis, and {axis} is none") };
+            d.grows = Some((usize::try_from(axis).map_err(|_| wrong())?, at));
+        }
     }
     if kind == DeclKind::State && c.eat("->") {
         d.next = Some(reference(c)?);

@@ -14,9 +14,11 @@
 //! 7. Symbols are in scope: a dim may use the symbols of the graph's inputs, parameters and states, those that earlier nodes define,
 //!    those that the graph bounds and no node defines (they are bound by name), and in a nested graph those of the graph around it. A
 //!    node defines only symbols that are not in scope yet.
-//! 8. Parameters and states are tensors. A default or initial value has its type's dtype and rank, and its size where that is known.
+//! 8. Parameters and states are tensors. A default or initial value has its type's dtype and rank, and its size where that is known and
+//!    the state does not grow there.
 //!    Known elements of inputs are as many as the input has.
-//! 9. What a state becomes has the state's type.
+//! 9. What a state becomes has the state's type, but for the length on the axis on which the state grows, if it does. That axis is one of
+//!    its own.
 //! 10. Only the entry graph has parameters and states.
 //! 11. Graphs nest at most [`MAX_DEPTH`](crate::eval::MAX_DEPTH) deep.
 //! 12. A function's graph has the function's name. A `call` names a function of the module, passes values of its inputs' dtypes and
@@ -184,14 +186,14 @@ impl Verifier<'_> {
         if keeps && !entry {
             self.fail(10, g, "it has parameters or states; only the entry may have them");
         }
-        let kept = (g.params().iter().map(|p| ("parameter", &p.name, p.value, &p.default)))
-            .chain(g.states().iter().map(|s| ("state", &s.name, s.value, &s.init)));
-        for (kind, name, v, value) in kept {
+        let kept = (g.params().iter().map(|p| ("parameter", &p.name, p.value, &p.default, None)))
+            .chain(g.states().iter().map(|s| ("state", &s.name, s.value, &s.init, s.grows)));
+        for (kind, name, v, value, grows) in kept {
             let ty = g.ty(v);
             if ty.as_tensor().is_none() {
                 self.fail(8, g, format!("{kind} `{name}` is {ty}, which is no tensor"));
             }
-            if let Some(t) = value.as_ref().filter(|t| !fits(t, ty)) {
+            if let Some(t) = value.as_ref().filter(|t| !fits(t, ty, grows)) {
                 self.fail(8, g, format!("{kind} `{name}` is {ty}, but its value is {t:?}"));
             }
         }
@@ -205,8 +207,16 @@ impl Verifier<'_> {
             }
         }
         for s in g.states() {
+            let ty = g.ty(s.value);
+            if let Some(axis) = s.grows.filter(|&a| ty.as_tensor().is_none_or(|t| a >= t.shape.rank())) {
+                self.fail(
+                    9,
+                    g,
+                    format!("state `{}` is {ty}, and grows on axis {axis}, which it does not have", s.name),
+                );
+            }
             if let Some(next) = s.next
-                && g.ty(next) != g.ty(s.value)
+                && !becomes(ty, g.ty(next), s.grows)
             {
                 let (ty, next, next_ty) = (g.ty(s.value), g.value_name(next), g.ty(next));
                 self.fail(9, g, format!("state `{}` is {ty} but becomes {next}, which is {next_ty}", s.name));
@@ -279,12 +289,30 @@ fn node_at(g: &Graph, id: NodeId) -> String {
     g.nodes().get(id.index()).map_or_else(|| format!("node {}", id.index()), |n| node_text(id.index(), n))
 }
 
-/// Whether a value can be of a type, as far as its sizes are known.
-fn fits(t: &Tensor, ty: &Type) -> bool {
+/// Whether a state of one type may be of the other after a run.
+fn becomes(is: &Type, next: &Type, grows: Option<usize>) -> bool {
+    match (is, next) {
+        (Type::Tensor(a), Type::Tensor(b)) => {
+            let sizes = a.shape.iter().zip(b.shape.iter()).enumerate();
+            a.dtype == b.dtype
+                && a.shape.rank() == b.shape.rank()
+                && sizes.into_iter().all(|(axis, (x, y))| x == y || grows == Some(axis))
+        }
+        _ => is == next,
+    }
+}
+
+/// Whether a value can be of a type, as far as its sizes are known, but for the axis on which it grows.
+fn fits(t: &Tensor, ty: &Type, grows: Option<usize>) -> bool {
     ty.as_tensor().is_some_and(|ty| {
         ty.dtype == t.dtype()
             && ty.shape.rank() == t.rank()
-            && ty.shape.iter().zip(t.dims()).all(|(d, &n)| d.as_const().is_none_or(|c| i64::try_from(n) == Ok(c)))
+            && ty
+                .shape
+                .iter()
+                .zip(t.dims())
+                .enumerate()
+                .all(|(axis, (d, &n))| grows == Some(axis) || d.as_const().is_none_or(|c| i64::try_from(n) == Ok(c)))
     })
 }
 

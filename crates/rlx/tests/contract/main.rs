@@ -10,6 +10,7 @@ mod spec2_precision;
 mod spec2_session;
 mod spec3_options;
 mod spec3_prepare;
+mod spec4_cache;
 mod spec4_parameters;
 mod spec4_rng;
 mod spec4_running;

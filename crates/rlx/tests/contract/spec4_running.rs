@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use half::{bf16, f16};
 use rlx::ir::IrError;
+use rlx::runtime::Extent;
 use rlx::{
     Builder, CompileOptions, CompiledGraph, DType, Dim, Error, Fusion, Graph, Input, InputProblem, RunError, Tensor,
     TensorMut, TensorRef,
 };
 
-use crate::harness::{compile, dense, f32s, numbers, oracle, same, two_outputs};
+use crate::harness::{compile, dense, f32s, numbers, oracle, same, session, two_outputs};
 use crate::spec3_prepare::WAYS;
 
 fn problems(e: Error) -> Vec<InputProblem> {
@@ -327,6 +328,76 @@ fn spec_4_memory_of_nested_programs_is_known_before_they_run() {
     // How long a loop's stack gets is only known after it.
     let m = compile(rows(true), &CompileOptions::new()).memory_for(&n(10)).unwrap();
     assert!(m.partial && m.to_string().contains("depend on data"), "{m}");
+}
+
+#[test]
+fn spec_4_memory_of_sizes_that_depend_on_data_has_bounds_or_says_why() {
+    let sizes = |n: i64| [("n", n)].into_iter().collect();
+    let of = |text: &str| session().compile_hir(&rlx::ir::text::parse_module(text).unwrap()).unwrap();
+    // No more elements are not zero than there are.
+    let p = of("func @main(%x: f32[n]) -> (y: f32[n], i: f32[found]) {
+  %y = exp(%x)
+  %i = nonzero(%x) {count = found}
+  %f = reshape(%i) {dims = [found]}
+  %c = convert(%f) {to = f32, saturate = true}
+  %s = softmax(%c) {axis = 0, log = false}
+  %t = reverse(%s) {axes = [0]}
+  %u = softmax(%t) {axis = 0, log = false}
+  return %y, %u
+}");
+    let m = p.memory_for(&sizes(100)).unwrap();
+    assert!(m.partial && m.reasons().next().is_none(), "{m}");
+    let [first, second] = &m.segments[..] else { panic!("{m:?}") };
+    assert_eq!((first.symbols.len(), &second.symbols[..]), (0, &["found".to_string()][..]));
+    assert_eq!(first.kernels.end, second.kernels.start);
+    assert_eq!((first.outputs, second.outputs), (Extent::Exact(400), Extent::AtMost(400)));
+    assert_eq!((first.arena.exact().is_some(), second.handed), (true, Extent::AtMost(800)));
+    assert_eq!(m.outputs, 400);
+    let most = m.at_most().unwrap();
+    assert!(m.to_string().contains(&format!("at most {most} in all")), "{m}");
+    // Where every element counts, the second part is as large as was said.
+    let mut q = p.clone();
+    q.run_borrowed(&[("x", Input::from(&f32s(&[100], &[1.0; 100])))]).unwrap();
+    let arenas = first.arena.exact().unwrap() + second.arena.most().unwrap();
+    let bound = q.bind_misses().iter().map(|b| b.sizes.get("found").copied()).collect::<Vec<_>>();
+    assert_eq!(bound, [None, Some(100)]);
+    assert!(q.stats().arena_bytes <= arenas && second.arena.most() == Some(q.stats().arena_bytes), "{m:?}");
+
+    // A limit holds for what data gives too.
+    let limit = CompileOptions::new().memory_limit(Some(m.own() + 500));
+    let text = "func @main(%x: f32[n]) -> (i: i64[1, found]) {
+  %i = nonzero(%x) {count = found}
+  return %i
+}";
+    let p = session().compile_hir_with(&rlx::ir::text::parse_module(text).unwrap(), &limit).unwrap();
+    let of_ones = |n: usize| f32s(&[1000], &[vec![1.0; n], vec![0.0; 1000 - n]].concat());
+    assert_eq!(p.run_tensors(&[("x", &of_ones(10))]).unwrap()[0].dims(), [1, 10]);
+    let e = p.run_tensors(&[("x", &of_ones(1000))]).unwrap_err().to_string();
+    assert!(e.contains("memory_limit") && e.contains("1000"), "{e}");
+    assert_eq!(p.run_tensors(&[("x", &of_ones(20))]).unwrap()[0].dims(), [1, 20]);
+
+    // Bounds of symbols say it where the op does not.
+    let text = |bounds: &str| {
+        format!(
+            "func @main(%x: f32[n], %k: i64[1]) -> (y: f32[m]) {bounds} {{
+  %d = read_dims(%k) {{symbols = [m]}}
+  %i = iota {{dtype = f32, dims = [m], axis = 0}}
+  %s = softmax(%i) {{axis = 0, log = false}}
+  return %s
+}}"
+        )
+    };
+    let m = of(&text("bounds(m = 0..64)")).memory_for(&sizes(3)).unwrap();
+    assert_eq!((m.segments[1].outputs, m.at_most().is_some()), (Extent::AtMost(256), true));
+    let m = of(&text("")).memory_for(&sizes(3)).unwrap();
+    assert_eq!((m.segments[1].outputs, m.at_most()), (Extent::Open, None));
+    let why: Vec<&str> = m.reasons().collect();
+    assert!(why.len() == 1 && why[0].contains("nothing bounds `m`") && why[0].contains("read_dims"), "{why:?}");
+    assert!(m.to_string().contains("nothing bounds `m`"), "{m}");
+
+    // Without such sizes there is one part, and nothing is open.
+    let m = compile(dense(), &CompileOptions::new()).memory_for(&sizes(9)).unwrap();
+    assert_eq!((m.segments.len(), m.at_most(), m.partial), (1, Some(m.own()), false));
 }
 
 #[test]

@@ -187,7 +187,7 @@ fn spec_5_compiled_once_where_shapes_are_symbolic() {
     // `tests/shapes` counts pass runs in a process of its own.
 }
 
-fn fixed_sizes_only(device: Device) -> (Session, Arc<Lesser>) {
+pub fn fixed_sizes_only(device: Device) -> (Session, Arc<Lesser>) {
     let backend = Arc::new(Lesser { symbolic: false, ..Lesser::new("fixed") });
     register_backend(device, backend.clone());
     (Session::new(device).unwrap(), backend)

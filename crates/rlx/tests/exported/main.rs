@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use rlx::onnx::{CaseValue, ImportOptions, Model, OnnxFile, ReadOptions, TestCase, import, to_tensor};
-use rlx::{CompileOptions, CompiledGraph, Device, Session, Tensor};
+use rlx::{CompileOptions, CompiledGraph, Device, Input, Session, Tensor};
 use runner::{cases, compare};
 
 /// Attention kernels that each model must have, by the name in front of the exporter's.
@@ -218,5 +218,91 @@ fn what_pytorch_exports_runs_as_it_comes() {
         let kept = std::fs::read_to_string(path).unwrap_or_default();
         let differs = seen.lines().find(|l| !kept.lines().any(|k| k == *l));
         assert!(seen == kept, "recognised.txt is out of date (BLESS=1 writes it): {differs:?}");
+    }
+}
+
+/// Runs in a program's own context.
+fn stateful(p: &mut CompiledGraph, inputs: &[(&str, &Tensor)]) -> Vec<Tensor> {
+    let inputs: Vec<(&str, Input<'_>)> = inputs.iter().map(|(n, t)| (*n, Input::from(*t))).collect();
+    let out = p.run_borrowed(&inputs).unwrap();
+    let owned = |i| out.get(i).map(|t| Tensor::from_bytes(t.dtype, t.dims, t.bytes).unwrap());
+    (0..out.len()).filter_map(owned).collect()
+}
+
+/// The decoders that take `past` and give `present`: as states, these stay where they are, and a token moves its own rows alone.
+#[test]
+fn caches_of_decoders_become_states() {
+    let root = cases::models().unwrap();
+    let names: Vec<String> = folders(&root, "_cache");
+    assert_eq!(names.len(), 4, "{names:?}");
+    for name in names {
+        let folder = root.join(&name);
+        let model = model(&folder);
+        let module = import(&model, &ImportOptions::default()).unwrap().module;
+        let mut pairs = Vec::new();
+        for layer in 0..2 {
+            for what in ["key", "value"] {
+                pairs.push((format!("past_{what}_{layer}"), format!("present_{what}_{layer}")));
+            }
+        }
+        let kept = module.carry(&pairs).unwrap_or_else(|e| panic!("{name}: {e}"));
+        rlx::ir::verify(&kept).unwrap();
+        let (plain, mut p) = (compiled(&module, 1).unwrap(), compiled(&kept, 2).unwrap());
+        assert_eq!(p.states().len(), 4, "{name}");
+        assert!(p.states().iter().all(|s| s.grows == Some(2)), "{name}");
+
+        // As PyTorch ran it, from a cache that was there.
+        let set = folder.join("test_data_set_0");
+        let data = TestCase::read(&set, &model.main.inputs, &model.main.outputs, &ReadOptions::default()).unwrap();
+        let (inputs, outputs) = (tensors(&data.inputs), tensors(&data.outputs));
+        let is_past = |n: &str| pairs.iter().any(|(past, _)| past == n);
+        for (n, t) in inputs.iter().filter(|(n, _)| is_past(n)) {
+            p.set_state(n, t.clone()).unwrap();
+        }
+        let given: Vec<(&str, &Tensor)> =
+            inputs.iter().filter(|(n, _)| !is_past(n)).map(|(n, t)| (n.as_str(), t)).collect();
+        let close = |want: &Tensor, got: &Tensor, what: &str| {
+            if let Some(why) = compare::difference(want, got, 2e-4, 2e-5) {
+                panic!("{name}: {what}: {why}");
+            }
+        };
+        close(&outputs[0].1, &stateful(&mut p, &given)[0], "logits");
+        for (past, present) in &pairs {
+            let want = &outputs.iter().find(|(n, _)| n == present).unwrap().1;
+            close(want, &p.state(past).unwrap(), past);
+        }
+
+        // From nothing, token by token, beside the program that is given its own outputs.
+        pairs.iter().for_each(|(past, _)| p.reset_state(past).unwrap());
+        let mut held: Vec<(&str, Tensor)> = Vec::new();
+        for port in plain.inputs().iter().filter(|i| is_past(&i.name)) {
+            let dims: Vec<usize> = port.ty.shape.iter().map(|d| d.as_const().unwrap_or(0) as usize).collect();
+            let dims = [1, dims[1], 0, dims[3]];
+            held.push((&port.name, Tensor::zeros(port.ty.dtype, &dims).unwrap()));
+        }
+        let (mut grown, mut at) = (0, 0usize);
+        for (step, n) in [4usize, 1, 1, 2, 1, 1, 1, 1, 1, 1].into_iter().enumerate() {
+            let ints = |v: Vec<i64>| Tensor::from_slice(&[1, v.len()], &v).unwrap();
+            let new = [
+                ("ids", ints((0..n).map(|i| ((at + i) * 7 % 40) as i64).collect())),
+                ("mask", ints(vec![1; at + n])),
+                ("position", ints((at..at + n).map(|i| i as i64).collect())),
+            ];
+            let own: Vec<(&str, &Tensor)> = new.iter().map(|(n, t)| (*n, t)).collect();
+            let all: Vec<(&str, &Tensor)> = own.iter().copied().chain(held.iter().map(|(n, t)| (*n, t))).collect();
+            let want = plain.run_tensors(&all).unwrap_or_else(|e| panic!("{name}, step {step}: {e}"));
+            let before = p.stats().bytes_moved;
+            close(&want[0], &stateful(&mut p, &own)[0], &format!("logits of step {step}"));
+            grown += usize::from(p.stats().bytes_moved > before);
+            for (port, t) in plain.outputs().iter().zip(want).skip(1) {
+                let (past, _) = pairs.iter().find(|(_, present)| **present == *port.name).unwrap();
+                close(&t, &p.state(past).unwrap(), &format!("{past} after step {step}"));
+                held.iter_mut().find(|(n, _)| n == past).unwrap().1 = t;
+            }
+            at += n;
+        }
+        assert!(grown <= 2, "{name}: memory was moved {grown} times for {at} tokens");
+        let appended = p.report().remarks().filter(|r| r.message.contains("is written behind it")).count();
+        assert_eq!(appended, 4, "{name}");
     }
 }

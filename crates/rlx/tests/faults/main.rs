@@ -5,6 +5,7 @@
 mod caches;
 mod compiler;
 mod dynamic;
+mod engineering;
 #[path = "../contract/harness.rs"]
 #[allow(dead_code)]
 mod harness;

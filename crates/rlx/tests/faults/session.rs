@@ -40,6 +40,7 @@ fn fault_02_compile_errors_name_node_op_shapes_and_pass() {
         filter: None,
         symbolic_shapes: true,
         in_place: false,
+        growing_states: false,
         scaled_operands: false,
     };
     let e = rlx::compile::compile_module(&m, &claims, &CompileOptions::new()).unwrap_err().to_string();

@@ -231,6 +231,12 @@ fn decide(g: &Graph, node: &Node, policy: &PrecisionPolicy, fixed: &[bool], low:
     if !node.results.iter().any(|&r| is_f32(g, r)) || class == OpClass::Control || how == How::Wide {
         return d;
     }
+    // In another dtype all of a state would be made anew in each run.
+    let appended = |r: &ValueId| g.states().iter().any(|s| s.grows.is_some() && s.next == Some(*r));
+    if how == How::Move && node.results.iter().any(appended) {
+        d.why = "a state grows by it";
+        return d;
+    }
     let operands = || node.operands.iter().filter(|&&v| is_f32(g, v));
     let varying = || operands().filter(|&&v| !at(fixed, v));
     if varying().next().is_none() && node.operands.iter().all(|&v| at(fixed, v)) {

@@ -11,6 +11,8 @@ use super::{Found, Recogniser};
 
 /// √(2/π).
 const TANH_SLOPE: f64 = FRAC_2_SQRT_PI * FRAC_1_SQRT_2;
+/// Said of functions of the right form.
+const NUMBERS: &str = "its numbers are others";
 /// The cubic coefficient inside the tanh.
 const TANH_CUBIC: f64 = 0.044_715;
 
@@ -38,24 +40,34 @@ fn product_with(
 pub fn gelu(r: &mut Recogniser<'_>, v: ValueId) -> Found {
     let l = r.look();
     let factors = l.factors(v);
+    let mut near = false;
     let found = factors.iter().find_map(|&f| {
         let (u, a) = one_plus(l, f, Unary::Erf)?;
+        near = factors.iter().any(|&x| l.polynomial(u, x).is_some());
         product_with(l, v, &factors, f, |x, k| {
             let slope = l.polynomial(u, x).filter(|p| p[0] == 0.0 && p[2] == 0.0 && p[3] == 0.0).map(|p| p[1]);
             l.close(v, k * a, 0.5) && slope.is_some_and(|s| l.close(v, s, FRAC_1_SQRT_2))
         })
     });
-    found.map(|x| r.rw.b.gelu(x)).transpose()
+    match found {
+        Some(x) => r.rw.b.gelu(x).map(Some),
+        None if near => r.nearly(NUMBERS),
+        None => Ok(None),
+    }
 }
 
 /// `x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³)))`, also as `x·sigmoid` of twice that.
 pub fn gelu_tanh(r: &mut Recogniser<'_>, v: ValueId) -> Found {
     let l = r.look();
     let factors = l.factors(v);
+    let mut near = false;
     let found = factors.iter().find_map(|&f| {
         // tanh(u) = 2·sigmoid(2u) − 1
         let (u, a, slope) = match one_plus(l, f, Unary::Tanh) {
-            Some((u, a)) => (u, a, TANH_SLOPE),
+            Some((u, a)) => {
+                near = factors.iter().any(|&x| l.polynomial(u, x).is_some());
+                (u, a, TANH_SLOPE)
+            }
             None => (l.unary(f, Unary::Sigmoid)?, 0.5, 2.0 * TANH_SLOPE),
         };
         product_with(l, v, &factors, f, |x, k| {
@@ -64,7 +76,11 @@ pub fn gelu_tanh(r: &mut Recogniser<'_>, v: ValueId) -> Found {
             l.close(v, k * a, 0.5) && p.is_some_and(shape)
         })
     });
-    found.map(|x| r.rw.b.gelu_tanh(x)).transpose()
+    match found {
+        Some(x) => r.rw.b.gelu_tanh(x).map(Some),
+        None if near => r.nearly(NUMBERS),
+        None => Ok(None),
+    }
 }
 
 /// `x·sigmoid(x)`, `x/(1 + exp(−x))`.
@@ -109,15 +125,21 @@ fn clamped(l: Look<'_>, v: ValueId) -> Option<(ValueId, f64, f64)> {
 pub fn hard_swish(r: &mut Recogniser<'_>, v: ValueId) -> Found {
     let l = r.look();
     let factors = l.factors(v);
+    let mut near = false;
     let found = factors.iter().find_map(|&f| {
         let (u, lo, hi) = clamped(l, f)?;
+        near = factors.iter().any(|&x| x != f && l.polynomial(u, x).is_some_and(|p| p[1] != 0.0));
         product_with(l, v, &factors, f, |x, k| {
             let p = l.polynomial(u, x).filter(|p| p[2] == 0.0 && p[3] == 0.0);
             let shape = |p: [f64; 4]| l.close(v, k * p[1], 1.0 / 6.0) && l.close(v, k * p[0], 0.5);
             lo == 0.0 && l.close(v, k * hi, 1.0) && p.is_some_and(shape)
         })
     });
-    found.map(|x| r.rw.b.hard_swish(x)).transpose()
+    match found {
+        Some(x) => r.rw.b.hard_swish(x).map(Some),
+        None if near => r.nearly(NUMBERS),
+        None => Ok(None),
+    }
 }
 
 /// `x·tanh(softplus(x))`.

@@ -122,7 +122,10 @@ fn probabilities(l: Look<'_>, v: ValueId) -> Option<ValueId> {
 pub fn attention(r: &mut Recogniser<'_>, v: ValueId) -> Found {
     let l = r.look();
     let Some((p, values, 1)) = head_product(l, v) else { return Ok(None) };
-    let Some(s) = probabilities(l, p).and_then(|s| scores(l, s, 1.0, 0)) else { return Ok(None) };
+    let Some(under) = probabilities(l, p) else { return Ok(None) };
+    let Some(s) = scores(l, under, 1.0, 0) else {
+        return r.nearly("what its softmax reads is no product of queries and keys with a scale and masks");
+    };
     let (Some(dims), Some(result)) = (l.shape(p).map(|s| s.to_vec()), l.shape(v).cloned()) else { return Ok(None) };
     let (q, a) = unscaled(r, s.q)?;
     let (k, b) = unscaled(r, s.k)?;
@@ -150,12 +153,14 @@ pub fn attention(r: &mut Recogniser<'_>, v: ValueId) -> Found {
         {
             match per_window(r, *v, windows)? {
                 Some(flat) => *v = flat,
-                None => return Ok(None),
+                None => return r.nearly("a mask is not as large as its windows"),
             }
         }
     }
     let keys = r.rw.b.shape(values)?[2].clone();
-    let Some(mask) = mask::combined(r, masks, &dims, &keys, q)? else { return Ok(None) };
+    let Some(mask) = mask::combined(r, masks, &dims, &keys, q)? else {
+        return r.nearly("a mask does not broadcast to its scores");
+    };
     let mut spread = r.rw.b.shape(q)?.into_dims();
     let q = if spread[2] == dims[2] {
         q

@@ -21,30 +21,35 @@ struct Convolution {
 }
 
 impl Convolution {
-    /// The convolution that a value is the only reader's operand of.
-    fn of(r: &Recogniser<'_>, v: ValueId) -> Option<Self> {
+    /// The convolution that a value is, if its weights may change; or why they may not.
+    fn of(r: &Recogniser<'_>, v: ValueId) -> Result<Self, &'static str> {
+        const NONE: &str = "it is no convolution";
         let l = r.look();
-        let (op, operands) = l.op(v).filter(|_| r.used_once(v))?;
-        let &[_, w, ..] = operands else { return None };
-        let weights = l.shape(w).filter(|_| r.is_invariant(w))?;
-        let channels = l.shape(v)?.get(1)?.clone();
+        let (op, operands) = l.op(v).ok_or(NONE)?;
+        let &[_, w, ..] = operands else { return Err(NONE) };
+        let (weights, channels) = l.shape(w).zip(l.shape(v).and_then(|s| s.get(1)).cloned()).ok_or(NONE)?;
         let mut along_weights = vec![Dim::ONE; weights.rank()];
-        let has_bias = match op {
-            Op::Contraction(Contraction::Conv(c)) => {
-                *along_weights.get_mut(0)? = channels;
-                c.has_bias
-            }
+        let (has_bias, axis) = match op {
+            Op::Contraction(Contraction::Conv(c)) => (c.has_bias, 0),
             // Output channels of a group lie on the second axis; with several groups they lie on two.
-            Op::Contraction(Contraction::ConvTranspose(c)) if c.groups == 1 => {
-                *along_weights.get_mut(1)? = channels;
-                c.has_bias
-            }
-            _ => return None,
+            Op::Contraction(Contraction::ConvTranspose(c)) if c.groups == 1 => (c.has_bias, 1),
+            Op::Contraction(Contraction::ConvTranspose(_)) => return Err("it is a transposed convolution in groups"),
+            _ => return Err(NONE),
         };
-        if operands.get(2).is_some_and(|&b| !r.is_invariant(b)) {
-            return None;
+        *along_weights.get_mut(axis).ok_or(NONE)? = channels;
+        if !r.used_once(v) {
+            return Err("the convolution has two users");
         }
-        Some(Convolution { op: op.clone(), has_bias, operands: operands.to_vec(), along_weights })
+        if !r.is_invariant(w) || operands.get(2).is_some_and(|&b| !r.is_invariant(b)) {
+            return Err("its weights depend on more than parameters");
+        }
+        Ok(Convolution { op: op.clone(), has_bias, operands: operands.to_vec(), along_weights })
+    }
+
+    /// True if a value is a convolution.
+    fn is(r: &Recogniser<'_>, v: ValueId) -> bool {
+        let op = r.look().op(v).map(|(op, _)| op);
+        matches!(op, Some(Op::Contraction(Contraction::Conv(_) | Contraction::ConvTranspose(_))))
     }
 
     fn bias(&self) -> Option<ValueId> {
@@ -104,10 +109,16 @@ pub fn batch_norm(r: &mut Recogniser<'_>, v: ValueId) -> Found {
         _ => return Ok(None),
     };
     let &[x, scale, bias, mean, variance] = &operands[..] else { return Ok(None) };
-    if ![scale, bias, mean, variance].iter().all(|&p| r.is_invariant(p)) {
+    if !Convolution::is(r, x) {
         return Ok(None);
     }
-    let Some(conv) = Convolution::of(r, x) else { return Ok(None) };
+    if ![scale, bias, mean, variance].iter().all(|&p| r.is_invariant(p)) {
+        return r.nearly("its statistics depend on more than parameters");
+    }
+    let conv = match Convolution::of(r, x) {
+        Ok(conv) => conv,
+        Err(why) => return r.nearly(why),
+    };
     let b = &mut r.rw.b;
     let eps = b.scalar_like(variance, eps)?;
     let deviation = b.add(variance, eps)?;
@@ -130,8 +141,22 @@ pub fn scale(r: &mut Recogniser<'_>, v: ValueId) -> Found {
     let divided = l.binary(v, Binary::Div);
     let pairs: Vec<_> = divided.into_iter().chain(l.either(v, Binary::Mul)).collect();
     for (x, factor) in pairs {
-        let Some(conv) = Convolution::of(r, x) else { continue };
-        let Some(factor) = per_channel(r, factor, x)? else { continue };
+        if !Convolution::is(r, x) {
+            continue;
+        }
+        let fixed = r.is_invariant(factor) || r.look().number(factor).is_some();
+        let Some(factor) = per_channel(r, factor, x)? else {
+            // Any other sum or product is an epilogue's.
+            r.why = fixed.then_some("it is not one number for each channel").or(r.why);
+            continue;
+        };
+        let conv = match Convolution::of(r, x) {
+            Ok(conv) => conv,
+            Err(why) => {
+                r.why = Some(why);
+                continue;
+            }
+        };
         let factor = if divided.is_some() { r.rw.b.reciprocal(factor)? } else { factor };
         let (weights, bias) = conv.scaled(r, factor)?;
         return conv.with(r, weights, bias);
@@ -145,8 +170,22 @@ pub fn bias(r: &mut Recogniser<'_>, v: ValueId) -> Found {
     let difference = l.binary(v, Binary::Sub);
     let pairs: Vec<_> = difference.into_iter().chain(l.either(v, Binary::Add)).collect();
     for (x, shift) in pairs {
-        let Some(conv) = Convolution::of(r, x) else { continue };
-        let Some(shift) = per_channel(r, shift, x)? else { continue };
+        if !Convolution::is(r, x) {
+            continue;
+        }
+        let fixed = r.is_invariant(shift) || r.look().number(shift).is_some();
+        let Some(shift) = per_channel(r, shift, x)? else {
+            // Any other sum or product is an epilogue's.
+            r.why = fixed.then_some("it is not one number for each channel").or(r.why);
+            continue;
+        };
+        let conv = match Convolution::of(r, x) {
+            Ok(conv) => conv,
+            Err(why) => {
+                r.why = Some(why);
+                continue;
+            }
+        };
         let b = &mut r.rw.b;
         let shift = if difference.is_some() { b.neg(shift)? } else { shift };
         let bias = match conv.bias() {

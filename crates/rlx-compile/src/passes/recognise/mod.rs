@@ -3,7 +3,8 @@
 //!
 //! A graph is copied node by node; after each node the rules look at it and at what it is made of in the new graph, so that a rule sees
 //! what earlier rules made. A rule only replaces the value at its root: what nothing reads any more is dropped by DCE, and other users
-//! of intermediate values are served as before. Results agree within rounding, not bit for bit; a NaN of an overflow that the composite
+//! of intermediate values are served as before. A rule that has found what a composite is made of, and not what it needs of it, says why
+//! in a remark. Results agree within rounding, not bit for bit; a NaN of an overflow that the composite
 //! avoids (`exp(x)/Σexp(x)`, a row of attention without any key) goes away.
 
 mod activation;
@@ -94,11 +95,15 @@ struct Recogniser<'a> {
     uses: Vec<usize>,
     /// For each new value, whether it depends on parameters and literals only.
     invariant: Vec<bool>,
+    /// Why the rule that looks at a value gives up, if it is nearly right.
+    why: Option<&'static str>,
 }
 
 fn recognise(g: &Graph, cx: &PassCx<'_>) -> Result<Graph, IrError> {
-    let mut r = Recogniser { rw: Rewriter::new(g)?, uses: Vec::new(), invariant: Vec::new() };
+    let mut r = Recogniser { rw: Rewriter::new(g)?, uses: Vec::new(), invariant: Vec::new(), why: None };
     let uses = g.use_counts();
+    // What is only a part of something that is recognised later says nothing.
+    let mut nearly: Vec<(ValueId, &'static str, &'static str)> = Vec::new();
     for node in g.nodes() {
         r.rw.b.set_loc(node.loc.clone());
         if node.regions.is_empty() {
@@ -115,14 +120,27 @@ fn recognise(g: &Graph, cx: &PassCx<'_>) -> Result<Graph, IrError> {
         for _ in 0..MAX_STEPS {
             let v = r.rw.get(result)?;
             r.note(v, uses[result.index()]);
-            let Some((name, new)) = r.look_at(v)? else { break };
+            let mut here = Vec::new();
+            let Some((name, new)) = r.look_at(v, &mut here)? else {
+                nearly.extend(here.into_iter().map(|(name, why)| (v, name, why)));
+                break;
+            };
             let loc = node.loc.clone();
             cx.count(name);
             cx.remark(RemarkKind::Applied, &loc, format!("recognised {name}"));
             r.rw.set(result, new);
         }
     }
-    r.rw.finish()
+    let done = r.rw.finish()?;
+    let live = super::dce::live(&done);
+    for (v, name, why) in nearly {
+        if let Some((id, node)) = done.def_node(v)
+            && live.get(id.index()) == Some(&true)
+        {
+            cx.remark(RemarkKind::Missed, &node.loc, format!("not recognised as {name}: {why}"));
+        }
+    }
+    Ok(done)
 }
 
 impl Recogniser<'_> {
@@ -130,17 +148,22 @@ impl Recogniser<'_> {
         Look { g: self.rw.b.graph() }
     }
 
-    /// The first rule that applies to a value, and what the value becomes.
-    fn look_at(&mut self, v: ValueId) -> Result<Option<(&'static str, ValueId)>, IrError> {
+    /// The first rule that applies to a value, and what the value becomes; or those that nearly did, and why they did not.
+    fn look_at(
+        &mut self,
+        v: ValueId,
+        nearly: &mut Vec<(&'static str, &'static str)>,
+    ) -> Result<Option<(&'static str, ValueId)>, IrError> {
         let Some((op, _)) = self.look().op(v) else { return Ok(None) };
         let root = op.name();
         let ty = self.look().g.ty(v).clone();
         for rule in RULES.iter().filter(|r| r.roots.contains(&root)) {
-            if let Some(new) = (rule.apply)(self, v)? {
+            self.why = None;
+            match (rule.apply)(self, v)? {
                 // Whatever a rule believes, users see the type that they were built for.
-                if *self.look().g.ty(new) == ty {
-                    return Ok(Some((rule.name, new)));
-                }
+                Some(new) if *self.look().g.ty(new) == ty => return Ok(Some((rule.name, new))),
+                Some(_) => nearly.push((rule.name, "it would have another type")),
+                None => nearly.extend(self.why.take().map(|why| (rule.name, why))),
             }
         }
         Ok(None)
@@ -169,6 +192,12 @@ impl Recogniser<'_> {
         if let Some(slot) = self.uses.get_mut(v.index()) {
             *slot = uses;
         }
+    }
+
+    /// Gives up on what is nearly right.
+    fn nearly(&mut self, why: &'static str) -> Found {
+        self.why = Some(why);
+        Ok(None)
     }
 
     fn is_invariant(&self, v: ValueId) -> bool {

@@ -8,6 +8,11 @@ use rlx_ir::{Dim, Op, ValueId};
 use super::look::{Folded, Look, Views};
 use super::{Found, Recogniser};
 
+const OTHER: &str = "it divides by the deviation of something else";
+const NOT_LAST: &str = "it normalises axes that are not the last";
+const ASTRAY: &str = "its deviation does not lie along what it divides";
+const SCALE: &str = "its scale or bias does not lie along the normalised axes";
+
 /// `x·1/√(s)` in its spellings: candidates for (x, s), the views that lie above s, and what the inverse is further multiplied by.
 struct Quotient {
     x: ValueId,
@@ -128,17 +133,27 @@ fn along(r: &mut Recogniser<'_>, v: ValueId, x: ValueId, axes: &[usize]) -> Foun
 /// `(x − mean)/√(variance + eps)`.
 pub fn layer_norm(r: &mut Recogniser<'_>, v: ValueId) -> Found {
     let l = r.look();
+    let mut why = None;
     let found = quotients(l, v).into_iter().find_map(|mut q| {
         let of = deviation(l, q.x)?;
         let (m, eps) = with_eps(l, q.s, &mut q.views)?;
         let var = variance(l, m, &mut q.views)?;
-        (var == of && trailing(l, &of) && l.lies_along(q.inverse, &var, &q.views)).then_some((of, eps, q.gamma))
+        why = match l.lies_along(q.inverse, &var, &q.views) {
+            _ if var != of => Some(OTHER),
+            _ if !trailing(l, &of) => Some(NOT_LAST),
+            false => Some(ASTRAY),
+            true => return Some((of, eps, q.gamma)),
+        };
+        None
     });
-    let Some((of, eps, gamma)) = found else { return Ok(None) };
+    let Some((of, eps, gamma)) = found else {
+        r.why = why;
+        return Ok(None);
+    };
     let scale = match gamma {
         Some(g) => match along(r, g, of.x, &of.axes)? {
             Some(g) => Some(g),
-            None => return Ok(None),
+            None => return r.nearly(SCALE),
         },
         None => None,
     };
@@ -170,7 +185,7 @@ pub fn from_moments(r: &mut Recogniser<'_>, v: ValueId) -> Found {
     }
     let Some((of, eps, gamma, bias)) = found else { return Ok(None) };
     let (Some(gamma), Some(bias)) = (along(r, gamma, of.x, &of.axes)?, along(r, bias, of.x, &of.axes)?) else {
-        return Ok(None);
+        return r.nearly(SCALE);
     };
     r.rw.b.layer_norm(of.x, Some(gamma), Some(bias), &of.axes, eps).map(Some)
 }
@@ -178,17 +193,27 @@ pub fn from_moments(r: &mut Recogniser<'_>, v: ValueId) -> Found {
 /// `x/√(mean(x²) + eps)`.
 pub fn rms_norm(r: &mut Recogniser<'_>, v: ValueId) -> Found {
     let l = r.look();
+    let mut why = None;
     let found = quotients(l, v).into_iter().find_map(|mut q| {
         let (m, eps) = with_eps(l, q.s, &mut q.views)?;
         let of = l.mean_noting(m, &mut q.views)?;
         let x = squared(l, of.x)?;
-        (x == q.x && trailing(l, &of) && l.lies_along(q.inverse, &of, &q.views)).then_some((x, of.axes, eps, q.gamma))
+        why = match l.lies_along(q.inverse, &of, &q.views) {
+            _ if x != q.x => Some(OTHER),
+            _ if !trailing(l, &of) => Some(NOT_LAST),
+            false => Some(ASTRAY),
+            true => return Some((x, of.axes, eps, q.gamma)),
+        };
+        None
     });
-    let Some((x, axes, eps, gamma)) = found else { return Ok(None) };
+    let Some((x, axes, eps, gamma)) = found else {
+        r.why = why;
+        return Ok(None);
+    };
     let scale = match gamma {
         Some(g) => match along(r, g, x, &axes)? {
             Some(g) => Some(g),
-            None => return Ok(None),
+            None => return r.nearly(SCALE),
         },
         None => None,
     };

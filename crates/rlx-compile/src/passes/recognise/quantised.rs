@@ -56,14 +56,20 @@ pub(super) fn product(r: &mut Recogniser<'_>, v: ValueId) -> Found {
     };
     let depth = Dim::product(d.lhs_contract.iter().filter_map(|&i| sa.get(i).cloned()));
     let short = depth.upper_bound_with(l.g.bounds()).is_some_and(|k| k <= LONGEST);
-    if l.dtype(v) != Some(DType::F32) || !short || of_a.numel() != Dim::ONE || of_b.rank() > sb.rank() {
+    if l.dtype(v) != Some(DType::F32) || of_b.rank() > sb.rank() {
         return Ok(None);
+    }
+    if !short {
+        return r.nearly("its sums may be too long for 32 bits");
+    }
+    if of_a.numel() != Dim::ONE {
+        return r.nearly("the left operand has more scales than one");
     }
     // The right scale's size on each axis of the operand.
     let missing = sb.rank() - of_b.rank();
     let along = |axis: usize| axis.checked_sub(missing).and_then(|i| of_b.get(i).cloned()).unwrap_or(Dim::ONE);
     if d.rhs_batch.iter().chain(&d.rhs_contract).any(|&i| along(i) != Dim::ONE) {
-        return Ok(None);
+        return r.nearly("the scales of the right operand vary along what is summed");
     }
     let columns: Vec<Dim> = d.rhs_free(sb.rank()).into_iter().map(along).collect();
     let g = &mut r.rw.b;
@@ -180,8 +186,9 @@ enum Step {
 pub(super) fn rows(r: &mut Recogniser<'_>, v: ValueId) -> Found {
     let l = r.look();
     let Some((Op::Indexing(Indexing::Gather(g)), &[table, indices])) = l.op(v) else { return Ok(None) };
+    let widened = step(l, table).is_some_and(|(_, x)| l.dtype(x).is_some_and(|d| d.bits() <= 8));
     if g.axis != 0 || !r.is_invariant(table) {
-        return Ok(None);
+        return if widened { r.nearly("it takes no rows of a table of parameters") } else { Ok(None) };
     }
     let (mut at, mut steps, mut narrower) = (table, Vec::new(), false);
     while steps.len() < DEPTH && !narrower {

@@ -74,21 +74,28 @@ fn doubled(l: Look<'_>, v: ValueId, depth: usize) -> bool {
 
 pub fn rotary(r: &mut Recogniser<'_>, v: ValueId) -> Found {
     let l = r.look();
-    let mut found = None;
+    let (mut found, mut turns) = (None, false);
     for (a, b) in l.either(v, Binary::Add) {
         for (turned, sin) in l.either(b, Binary::Mul) {
             let Some(part) = half_rotated(l, turned) else { continue };
+            turns = true;
             let same = |v: ValueId| is_part(l, v, part) && l.shape(v) == l.shape(turned);
             let cos = l.either(a, Binary::Mul).find(|(x, _)| same(*x));
             found = found.or(cos.map(|(x, cos)| (x, cos, sin)));
         }
     }
-    let Some((x, cos, sin)) = found else { return Ok(None) };
+    let Some((x, cos, sin)) = found else {
+        return if turns {
+            r.nearly("what is added to the turned halves is not a multiple of what was turned")
+        } else {
+            Ok(None)
+        };
+    };
     if ![cos, sin]
         .iter()
         .all(|&c| l.fits(c, x) && l.shape(c).map(|s| s.last()) == l.shape(x).map(|s| s.last()) && doubled(l, c, 0))
     {
-        return Ok(None);
+        return r.nearly("its tables are not the same for both halves");
     }
     let (cos, sin) = (first_half(r, cos)?, first_half(r, sin)?);
     r.rw.b.op1(RotaryEmbedding { interleaved: false, rotary_dim: None }, &[x, cos, sin]).map(Some)

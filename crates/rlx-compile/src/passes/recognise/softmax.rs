@@ -40,8 +40,16 @@ pub fn softmax(r: &mut Recogniser<'_>, v: ValueId) -> Found {
             let x = shifted(l, u, axis);
             r.rw.b.softmax(x, axis).map(Some)
         }
+        None if l.binary(v, Binary::Div).is_some_and(|(e, s)| is_sum_of_exp(l, e, s)) => {
+            r.nearly("it sums over several axes")
+        }
         None => Ok(None),
     }
+}
+
+/// Whether a value is the sum of another, which is an exponential, whatever the axes.
+fn is_sum_of_exp(l: Look<'_>, e: ValueId, s: ValueId) -> bool {
+    l.unary(e, Unary::Exp).is_some() && l.reduced(s, ReduceKind::Sum).is_some_and(|f| f.x == e)
 }
 
 /// `log(softmax(x))`, `u − log(Σ exp(u))` with `u = x − max x`.
