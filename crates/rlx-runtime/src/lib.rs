@@ -37,4 +37,6 @@ pub use rlx_compile::target::{
 pub use rlx_driver::{Availability, Device};
 pub use rlx_ir::ops::random::RngOptions;
 pub use safetensors::LoadedParams;
+#[cfg(feature = "cpu")]
+pub use rlx_cpu::{CustomKernel, KernelInput, KernelOutput, register_kernel};
 pub use session::{AnyModule, Session, SessionOptions};

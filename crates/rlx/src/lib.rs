@@ -243,6 +243,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod custom;
 pub mod embed;
 pub mod nn;
 pub mod trace;
