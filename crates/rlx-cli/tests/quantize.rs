@@ -104,14 +104,22 @@ fn calibrators_cut_what_lies_far_outside() {
     // 40 000 numbers within ±1, four of ±200.
     let values: Vec<f32> = (0..40_000)
         .map(|i| match i % 10_000 {
-            77 => if i < 20_000 { 200.0 } else { -200.0 },
+            77 => {
+                if i < 20_000 {
+                    200.0
+                } else {
+                    -200.0
+                }
+            }
             k => ((k * 7919) % 10_007) as f32 / 5003.5 - 1.0,
         })
         .collect();
     let literal = values.iter().map(|x| format!("{x:?}")).collect::<Vec<_>>().join(", ");
     std::fs::write(
         path("_inputs.rlx"),
-        format!("func @main() -> (x: f32[5000, 8]) {{\n  %x = constant {{value = f32[5000, 8]({literal})}}\n  return %x\n}}"),
+        format!(
+            "func @main() -> (x: f32[5000, 8]) {{\n  %x = constant {{value = f32[5000, 8]({literal})}}\n  return %x\n}}"
+        ),
     )
     .unwrap();
     let npz = path("_far.npz");

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use rlx::compile::options::Selector;
 use rlx::ir::Loc;
 use rlx::ir::ops::elementwise::Unary;
-use rlx::onnx::quantize::{ActivationScale, Product, QuantizeError, WeightRange, products, quantize as write, with_outputs};
+use rlx::onnx::quantize::{
+    ActivationScale, Product, QuantizeError, WeightRange, products, quantize as write, with_outputs,
+};
 use rlx::onnx::{ImportOptions, OnnxFile, import};
 use rlx::{CompileOptions, CompiledGraph, Device, Session, Tensor};
 use serde::Serialize;
@@ -136,7 +138,10 @@ fn readable(args: &QuantizeArgs) -> Result<(Vec<u8>, Vec<Product>, Option<String
     let module = rlx::onnx::load(&args.model, &ImportOptions::default());
     let module = module.map_err(|e| CliError::Compile(e.to_string()))?.module;
     let bytes = rlx::onnx::export(&module).map_err(|e| {
-        CliError::Compile(format!("the file cannot be quantised as it is ({why}), nor be written anew: {}", e.problems.join("; ")))
+        CliError::Compile(format!(
+            "the file cannot be quantised as it is ({why}), nor be written anew: {}",
+            e.problems.join("; ")
+        ))
     })?;
     let all = products(&bytes).map_err(|e| CliError::Compile(e.to_string()))?;
     Ok((bytes, all, Some(why)))

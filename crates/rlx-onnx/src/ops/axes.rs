@@ -87,11 +87,8 @@ impl Named {
     pub fn before_last(self, cx: &mut NodeCx<'_, '_>, rank: usize) -> Result<Named, Failure> {
         let n = Dim::from(rank as i64);
         let last = cx.range_of(self.marks, 0, n.clone(), &n + 1, 1)?;
-        let last = cx.sizes(last, "how often the last axis is named")?;
-        for size in last {
-            cx.require(Constraint::Eq(size, Dim::ZERO), "the last axis cannot be named")?;
-        }
         let marks = cx.range_of(self.marks, 0, Dim::ZERO, n.clone(), 1)?;
+        let marks = unless(cx, marks, last)?;
         let hot = cx.range_of(self.hot, 1, Dim::ZERO, n, 1)?;
         Ok(Named { marks, hot, count: self.count })
     }
@@ -148,12 +145,12 @@ impl Named {
         let sizes = cx.b().from_dims(shape)?;
         let left = self.left(cx, sizes, rank)?;
         let one = cx.scalar_like(sizes, 1.0)?;
+        // Only axes of one element can be dropped.
         let dropped = self.choose(cx, sizes, one)?;
-        let all = cx.b().concat(&[left, dropped], 0)?;
-        let mut left = cx.sizes(all, "the sizes")?;
-        for size in left.split_off(left.len() - rank) {
-            cx.require(Constraint::Eq(size, Dim::ONE), "only axes of one element can be dropped")?;
-        }
+        let more = cx.b().sub(dropped, one)?;
+        let more = cx.b().abs(more)?;
+        let left = unless(cx, left, more)?;
+        let left = cx.sizes(left, "the sizes")?;
         Ok(cx.b().reshape(x, left)?)
     }
 
@@ -171,6 +168,16 @@ impl Named {
         let sizes = cx.sizes(sizes, "the sizes")?;
         Ok(cx.b().reshape(x, sizes)?)
     }
+}
+
+/// `v`, unless some element of `wrong` is not 0: then an error of the run. Such an element is an index into a table of one element, whose
+/// value, 0, is added to `v`: so nothing that leaves out what is not used leaves out the check.
+fn unless(cx: &mut NodeCx<'_, '_>, v: ValueId, wrong: ValueId) -> Result<ValueId, Failure> {
+    let b = cx.b();
+    let table = b.constant(Tensor::from_slice(&[1], &[0i64])?)?;
+    let none = b.gather(table, wrong, 0)?;
+    let none = b.reduce(none, ReduceKind::Sum, &[0], false)?;
+    Ok(b.add(v, none)?)
 }
 
 /// The steps of a row-major tensor of sizes. `i64[rank]`.

@@ -15,6 +15,8 @@ pub(super) struct Axis {
     pub size: Dim,
     /// Elements of the result per element of the operand: a scalar of f64.
     pub scale: ValueId,
+    /// Whether the nearest element is the one after a place where the axis shrinks, and the one before it elsewhere, as in operator set 10.
+    pub simple: bool,
     /// Start and end of the region of interest in parts of the axis, scalars of f64.
     pub region: Option<[ValueId; 2]>,
 }
@@ -96,7 +98,14 @@ pub(super) fn resample(cx: &mut NodeCx<'_, '_>, x: ValueId, op: &Resize, axes: V
         let last = cx.plus(n, -1.0)?;
         let zero = cx.scalar_like(n, 0.0)?;
         let made = if picks {
-            let at = nearest(cx, op, place, last)?;
+            let mut at = nearest(cx, op, place, last)?;
+            if a.simple {
+                let ceil = Resize { nearest: NearestMode::Ceil, ..op.clone() };
+                let after = nearest(cx, &ceil, place, last)?;
+                let one = cx.scalar_like(n, 1.0)?;
+                let shrinks = cx.b().lt(a.scale, one)?;
+                at = cx.b().select(shrinks, after, at)?;
+            }
             cx.b().gather(y, at, a.axis as i64)?
         } else {
             weighted(cx, op, &a, y, place, last)?

@@ -125,7 +125,7 @@ fn upsample(cx: &mut NodeCx<'_, '_>) -> Out {
         }
         _ => {
             let scales = cx.b().constant(t)?;
-            by_scales(cx, x, &op, &shape, &axes, scales, None)
+            by_scales(cx, x, &op, &shape, &axes, Data { scales, region: None, simple: false })
         }
     }
 }
@@ -136,11 +136,36 @@ fn asymmetric(cx: &mut NodeCx<'_, '_>, x: ValueId, shape: Vec<Dim>, mode: Resize
     match target(cx, scales, &shape, &axes)? {
         Some(Target::Scales(scales, sizes)) => {
             with_scales(&shape, &axes, &scales, sizes, &mut op);
-            Ok(vec![cx.b().resize(op, x)?])
+            if mode != ResizeMode::Nearest || cx.version < 10 || scales.iter().all(|&s| s >= 1.0) {
+                return Ok(vec![cx.b().resize(op, x)?]);
+            }
+            // What shrinks takes the element after the place, what grows the one before.
+            let mut shrunk = Resize { nearest: NearestMode::Ceil, ..op.clone() };
+            for (a, &s) in scales.iter().enumerate() {
+                if s >= 1.0 {
+                    (shrunk.sizes[a], shrunk.scales[a]) = (shape[a].clone(), None);
+                } else {
+                    op.scales[a] = None;
+                }
+            }
+            let y = cx.b().resize(shrunk, x)?;
+            Ok(vec![cx.b().resize(op, y)?])
         }
-        Some(Target::Data(scales)) => by_scales(cx, x, &op, &shape, &axes, scales, None),
+        Some(Target::Data(scales)) => {
+            by_scales(cx, x, &op, &shape, &axes, Data { scales, region: None, simple: cx.version >= 10 })
+        }
         _ => Err(Failure::refused("the scales are missing")),
     }
+}
+
+/// What of a resampling is data.
+struct Data {
+    /// Scales of the axes.
+    scales: ValueId,
+    /// The region of interest.
+    region: Option<ValueId>,
+    /// See [`Axis::simple`].
+    simple: bool,
 }
 
 fn with_scales(shape: &[Dim], axes: &[usize], scales: &[f64], sizes: Vec<Dim>, op: &mut Resize) {
@@ -157,15 +182,14 @@ fn by_scales(
     op: &Resize,
     shape: &[Dim],
     axes: &[usize],
-    scales: ValueId,
-    region: Option<ValueId>,
+    Data { scales, region, simple }: Data,
 ) -> Out {
     let sizes = axes.iter().map(|&a| shape[a].clone()).collect();
     let sizes = resample::scaled_sizes(cx, sizes, scales)?;
     let mut all = Vec::new();
     for (i, (&axis, size)) in axes.iter().zip(sizes).enumerate() {
         let scale = resample::element(cx, scales, i)?;
-        all.push(Axis { axis, size, scale, region: region_of(cx, region, i, axes.len())? });
+        all.push(Axis { axis, size, scale, simple, region: region_of(cx, region, i, axes.len())? });
     }
     Ok(vec![resample::resample(cx, x, op, all)?])
 }
@@ -245,9 +269,9 @@ fn resize(cx: &mut NodeCx<'_, '_>) -> Out {
         }
         Target::Scales(scales, _) => {
             let scales = cx.b().constant(rlx_ir::Tensor::from_slice(&[scales.len()], &scales)?)?;
-            by_scales(cx, x, &op, &shape, &axes, scales, region)
+            by_scales(cx, x, &op, &shape, &axes, Data { scales, region, simple: false })
         }
-        Target::Data(scales) => by_scales(cx, x, &op, &shape, &axes, scales, region),
+        Target::Data(scales) => by_scales(cx, x, &op, &shape, &axes, Data { scales, region, simple: false }),
         Target::Sizes if !cx.has(3) => Err(Failure::refused("neither scales nor sizes are given")),
         Target::Sizes => {
             let sizes = with_sizes(cx, &shape, &axes, policy, &mut op)?;
@@ -266,7 +290,7 @@ fn resize(cx: &mut NodeCx<'_, '_>) -> Out {
                         cx.b().div(to, from)?
                     }
                 };
-                all.push(Axis { axis, size, scale, region: region_of(cx, region, i, axes.len())? });
+                all.push(Axis { axis, size, scale, simple: false, region: region_of(cx, region, i, axes.len())? });
             }
             Ok(vec![resample::resample(cx, x, &op, all)?])
         }

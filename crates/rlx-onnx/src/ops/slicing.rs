@@ -12,6 +12,9 @@ use crate::import::scalar;
 pub(super) const OPS: &[OpEntry] =
     &[op("Slice", 1, slice), op("Pad", 2, pad), op("CenterCropPad", 18, center_crop_pad)];
 
+/// Beyond any axis; what is longer would only overflow.
+const LONGEST_STEP: i64 = 1 << 40;
+
 fn slice(cx: &mut NodeCx<'_, '_>) -> Out {
     let x = cx.input(0)?;
     let shape = cx.shape(x)?;
@@ -44,6 +47,7 @@ fn slice(cx: &mut NodeCx<'_, '_>) -> Out {
     if steps.contains(&0) {
         return Err(Failure::refused("a step is 0; steps must not be 0"));
     }
+    let steps: Vec<i64> = steps.into_iter().map(|s| s.clamp(-LONGEST_STEP, LONGEST_STEP)).collect();
     let at = axes.iter().map(|&a| cx.axis(x, a)).collect::<Result<Vec<_>, _>>()?;
     if let (Bounds::Written(starts), Bounds::Written(ends)) = (&starts, &ends) {
         let mut y = x;
@@ -239,28 +243,21 @@ pub(super) fn pad_as(cx: &mut NodeCx<'_, '_>, version: i64) -> Out {
         cx.known_sizes_at(1, "the pads")?
     };
     let axes = if version < 18 { None } else { cx.axes_at(3, "the axes")? };
-    let (pads, at) = match (pads, axes) {
-        (pads, Some(Axes::Data(axes))) => {
-            let pads = match pads {
+    let shape = cx.shape(x)?.into_dims();
+    let (at, named) = match axes {
+        None => ((0..rank).collect(), None),
+        Some(Axes::Known(a)) => (a.iter().map(|&a| cx.axis(x, a)).collect::<Result<Vec<_>, _>>()?, None),
+        Some(Axes::Data(axes)) => ((0..rank).collect(), Some(Named::of(cx, axes, rank)?)),
+    };
+    let pads = match (pads, &named) {
+        (Some(known), None) => known,
+        (known, named) => {
+            let pads = match known {
                 Some(known) => cx.b().from_dims(known)?,
                 None => cx.input(1)?,
             };
-            let named = Named::of(cx, axes, rank)?;
-            (borders(cx, pads, Some(&named))?, (0..rank).collect())
-        }
-        (pads, axes) => {
-            let at = match axes {
-                Some(Axes::Known(a)) => a.iter().map(|&a| cx.axis(x, a)).collect::<Result<Vec<_>, _>>()?,
-                _ => (0..rank).collect(),
-            };
-            let pads = match pads {
-                Some(known) => known,
-                None => {
-                    let pads = cx.input(1)?;
-                    borders(cx, pads, None)?
-                }
-            };
-            (pads, at)
+            let sizes = at.iter().filter_map(|&a: &usize| shape.get(a).cloned()).collect();
+            borders(cx, pads, sizes, named.as_ref())?
         }
     };
     if pads.len() != 2 * at.len() {
@@ -274,28 +271,41 @@ pub(super) fn pad_as(cx: &mut NodeCx<'_, '_>, version: i64) -> Out {
     Ok(vec![cx.b().pad(x, value, low, high, mode)?])
 }
 
-/// Pads that only the run tells. Sizes that are read cannot be negative, so what is added and what is cropped are read apart.
-fn borders(cx: &mut NodeCx<'_, '_>, pads: ValueId, named: Option<&Named>) -> Result<Vec<Dim>, Failure> {
-    let mut pads = cx.b().convert(pads, DType::I64)?;
+/// Pads of axes of these sizes that only the run tells: what stands before each axis, then after each. Sizes that are read cannot be negative, so
+/// what is added before and what is cropped there are read apart, and so is how long the axis becomes, from which the other end follows.
+fn borders(
+    cx: &mut NodeCx<'_, '_>,
+    pads: ValueId,
+    sizes: Vec<Dim>,
+    named: Option<&Named>,
+) -> Result<Vec<Dim>, Failure> {
+    let pads = cx.b().convert(pads, DType::I64)?;
     let zero = cx.scalar_like(pads, 0.0)?;
+    let n = cx.shape(pads)?.numel();
+    let half = n.floor_div(2);
+    let axes = match named {
+        Some(named) => named.names(cx)?,
+        None => Dim::from(sizes.len() as i64),
+    };
+    cx.require(Constraint::Eq(n.clone(), axes * 2), "two pads for each axis")?;
+    let mut low = cx.range_of(pads, 0, Dim::ZERO, half.clone(), 1)?;
+    let mut high = cx.range_of(pads, 0, half, n, 1)?;
     if let Some(named) = named {
-        let n = cx.shape(pads)?.numel();
-        let half = n.floor_div(2);
-        let axes = named.names(cx)?;
-        cx.require(Constraint::Eq(n.clone(), axes * 2), "two pads for each axis")?;
-        let low = cx.range_of(pads, 0, Dim::ZERO, half.clone(), 1)?;
-        let high = cx.range_of(pads, 0, half, n, 1)?;
-        let both = [named.spread(cx, low, zero)?, named.spread(cx, high, zero)?];
-        pads = cx.b().concat(&both, 0)?;
+        (low, high) = (named.spread(cx, low, zero)?, named.spread(cx, high, zero)?);
     }
+    let from = cx.b().from_dims(sizes.clone())?;
     let b = cx.b();
-    let added = b.maximum(pads, zero)?;
-    let cropped = b.neg(pads)?;
+    let added = b.maximum(low, zero)?;
+    let cropped = b.neg(low)?;
     let cropped = b.maximum(cropped, zero)?;
-    let all = b.concat(&[added, cropped], 0)?;
-    let mut added = cx.sizes(all, "the pads")?;
-    let cropped = added.split_off(added.len() / 2);
-    Ok(added.into_iter().zip(cropped).map(|(a, c)| a - c).collect())
+    let long = b.add(from, low)?;
+    let long = b.add(long, high)?;
+    let all = b.concat(&[added, cropped, long], 0)?;
+    let read = cx.sizes(all, "the pads and the sizes that they give")?;
+    let [added, cropped, long] = [0, 1, 2].map(|i| read.iter().skip(i * sizes.len()).take(sizes.len()));
+    let low: Vec<Dim> = added.zip(cropped).map(|(a, c)| a - c).collect();
+    let high = long.zip(&sizes).zip(&low).map(|((to, from), low)| to - from - low);
+    Ok(low.iter().cloned().chain(high).collect())
 }
 
 fn center_crop_pad(cx: &mut NodeCx<'_, '_>) -> Out {

@@ -421,7 +421,7 @@ def more_quantised():
     mean = np.clip(np.round(real.mean(1) / 0.01) + 100, 0, 255).astype(np.uint8)
     case_of("qlinearreducemean", "QLinearReduceMean", [i, s, z, f(0.01), np.array(100, np.uint8)], [mean], axes=[1], keepdims=0, **near)
     small = i8(3, 4)
-    case_of("reduce_sum_integer", "ReduceSumInteger", [small], [small.astype(np.int32).sum(1, keepdims=True)], axes=[1], keepdims=1)
+    case_of("reduce_sum_integer", "ReduceSumInteger", [small], [small.astype(np.int32).sum(1, keepdims=True, dtype=np.int32)], axes=[1], keepdims=1)
     other = i8(4)
     case_of("mul_integer", "MulInteger", [small, np.array(3, np.int8), other, np.array(-2, np.int8)],
             [(small.astype(np.int32) - 3) * (other.astype(np.int32) + 2)])

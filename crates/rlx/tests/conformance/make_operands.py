@@ -40,15 +40,17 @@ def floats(*v):
     return np.array(v, np.float32)
 
 
-def case(name, op, opset, sets, outputs=1, free=(), known=(), atol=1e-5, rtol=1e-4, **attributes):
+def case(name, op, opset, sets, outputs=1, free=(), known=(), last=False, atol=1e-5, rtol=1e-4, **attributes):
     """One node; `sets` has the inputs of each data set, `None` for those left out. Inputs `free` are vectors of free length; those `known`
-    are initialisers, alike in all sets. Of the other inputs, those of rank 2 or more have free sizes."""
+    are initialisers, alike in all sets. Of the other inputs, those of rank 2 or more have free sizes, all but the last one if `last` says so."""
     first = sets[0]
     names = [f"x{i}" if x is not None else "" for i, x in enumerate(first)]
     kind = lambda x: helper.np_dtype_to_tensor_dtype(x.dtype)
 
     def declared(i, x):
         dims = [f"x{i}_{a}" for a in range(x.ndim)] if x.ndim > 1 or i in free else list(x.shape)
+        if last and x.ndim > 1:
+            dims[-1] = x.shape[-1]
         return helper.make_tensor_value_info(f"x{i}", kind(x), dims)
 
     given = [i for i, x in enumerate(first) if x is not None and i not in known]
@@ -113,9 +115,9 @@ def along_an_axis():
     for name, more in (("", {}), ("_onesided", {"onesided": 1}), ("_inverse", {"inverse": 1})):
         last = 2 if name == "_inverse" else 1
         sets = [[real(2, 5, 4, last), None, scalar(a)] for a in (0, 1, 2, -2, -3)]
-        case(f"dft{name}", "DFT", 20, sets, atol=1e-4, **more)
+        case(f"dft{name}", "DFT", 20, sets, last=True, atol=1e-4, **more)
     sets = [[real(3, 6, 1), scalar(n), scalar(a)] for n, a in ((4, 0), (8, 1), (6, -2))]
-    case("dft_length", "DFT", 20, sets, atol=1e-4)
+    case("dft_length", "DFT", 20, sets, last=True, atol=1e-4)
 
 
 def shapes():
@@ -186,7 +188,9 @@ def resizes():
         for c in coordinates:
             if (mode, c) == ("nearest", "align_corners"):
                 continue  # Places at a half are rounded as arithmetic has it.
-            case(f"resize_{mode}_{c}", "Resize", 19, [[x, None, s] for s in up], mode=mode, coordinate_transformation_mode=c, atol=1e-4)
+            # Where a size was rounded, ONNX Runtime aligns corners by the rounded one, ONNX's own cases by what it was.
+            scales = up[:3] if c == "align_corners" else up
+            case(f"resize_{mode}_{c}", "Resize", 19, [[x, None, s] for s in scales], mode=mode, coordinate_transformation_mode=c, atol=1e-4)
     for how in ("floor", "ceil", "round_prefer_ceil"):
         case(f"resize_{how}", "Resize", 19, [[x, None, s] for s in up[:3]], mode="nearest", nearest_mode=how,
              coordinate_transformation_mode="asymmetric")
@@ -201,9 +205,15 @@ def resizes():
     rois = [floats(0, 0, 0.2, 0.1, 1, 1, 0.8, 1.2), floats(0, 0, 0, 0, 1, 1, 1, 1), floats(0, 0, 0.6, 0.3, 1, 1, 0.1, 0.9)]
     case("resize_crop", "Resize", 19, [[x, r, None, ints(1, 2, 3, 4)] for r in rois], mode="linear",
          coordinate_transformation_mode="tf_crop_and_resize", extrapolation_value=10.0, atol=1e-4)
-    case("resize_crop_scales", "Resize", 19, [[x, r, s] for r, s in zip(rois, up)], mode="linear",
+    # Where a scale is 1 ONNX Runtime does not look at the region.
+    scales = [up[0], up[1], floats(1, 1, 1.2, 1.5)]
+    case("resize_crop_scales", "Resize", 19, [[x, r, s] for r, s in zip(rois, scales)], mode="linear",
          coordinate_transformation_mode="tf_crop_and_resize", extrapolation_value=-2.0, atol=1e-4)
     case("resize_10", "Resize", 10, [[x, s] for s in up[:3]], mode="nearest")
+    case("resize_10_known", "Resize", 10, [[x, up[1]], [normal(1, 2, 7, 4), up[1]]], mode="nearest", known=[1])
+    case("resize_10_both", "Resize", 10, [[x, s] for s in (floats(1, 1, 0.6, 2), floats(1, 1, 3, 0.5))], mode="nearest")
+    case("resize_10_both_known", "Resize", 10, [[x, floats(1, 1, 0.6, 2)]], mode="nearest", known=[1])
+    case("resize_10_linear", "Resize", 10, [[x, s] for s in up[:3]], mode="linear", atol=1e-4)
     case("upsample", "Upsample", 9, [[x, s] for s in (up[0], up[2], floats(1, 1, 3, 1.5))], mode="linear", atol=1e-4)
 
 

@@ -179,13 +179,18 @@ fn spec_3_scaled_quant_mxfp6_rounds_to_the_numbers_of_the_format() {
             .map(|code| {
                 let (exponent, fraction) = ((code >> fraction_bits) as i32, code & ((1 << fraction_bits) - 1));
                 let part = f64::from(fraction) / f64::from(1u32 << fraction_bits);
-                if exponent == 0 { part * f64::from(1 - bias).exp2() } else { (1.0 + part) * f64::from(exponent - bias).exp2() }
+                if exponent == 0 {
+                    part * f64::from(1 - bias).exp2()
+                } else {
+                    (1.0 + part) * f64::from(exponent - bias).exp2()
+                }
             })
             .collect();
         assert_eq!(codes.iter().copied().fold(0.0, f64::max), greatest);
         let nearest = |x: f64| {
             let distance = |c: usize| (codes[c] - x.abs()).abs();
-            let best = (0..codes.len()).min_by(|&a, &b| distance(a).total_cmp(&distance(b)).then((a & 1).cmp(&(b & 1))));
+            let best =
+                (0..codes.len()).min_by(|&a, &b| distance(a).total_cmp(&distance(b)).then((a & 1).cmp(&(b & 1))));
             codes[best.unwrap()].copysign(x)
         };
         let rounded = |row: &[f32]| -> Vec<f32> {

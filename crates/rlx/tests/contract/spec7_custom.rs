@@ -40,7 +40,12 @@ impl CustomRules for Line {
         Ok(vec![Tensor::from_slice(x.dims(), &y)?.into()])
     }
 
-    fn decompose(&self, attributes: &Attributes, b: &mut Builder, args: &[rlx::ir::ValueId]) -> Rule<Vec<rlx::ir::ValueId>> {
+    fn decompose(
+        &self,
+        attributes: &Attributes,
+        b: &mut Builder,
+        args: &[rlx::ir::ValueId],
+    ) -> Rule<Vec<rlx::ir::ValueId>> {
         let (&[x], Ok((k, c))) = (args, Line::numbers(attributes)) else { return None };
         Some((|| {
             let (k, c) = (b.scalar_like(x, k)?, b.scalar_like(x, c)?);
@@ -113,7 +118,7 @@ fn module() -> Module {
     let y = b.relu(y).unwrap();
     b.output("y", y).unwrap();
     b.output("sums", sums).unwrap();
-    Module::new(b.finish())
+    Module::from_graph(b.finish())
 }
 
 fn inputs() -> Vec<Tensor> {
@@ -195,7 +200,7 @@ fn onnx(domain: &str, op: &str, k: Option<f32>) -> Result<Module, String> {
         let x = b.input("x", DType::F32, [Dim::symbol("n")]).unwrap();
         let y = b.neg(x).unwrap();
         b.output("y", y).unwrap();
-        Module::new(b.finish())
+        Module::from_graph(b.finish())
     })
     .map(|bytes| <ModelProto as prost::Message>::decode(&bytes[..]).unwrap())
     .unwrap();
@@ -205,7 +210,8 @@ fn onnx(domain: &str, op: &str, k: Option<f32>) -> Result<Module, String> {
     template.opset_import.push(OperatorSetIdProto { domain: Some(domain.into()), version: Some(1) });
     let bytes = prost::Message::encode_to_vec(&template);
     let options = ImportOptions::default();
-    let model = OnnxFile::from_bytes(bytes, None, &options.read).and_then(OnnxFile::into_model).map_err(|e| e.to_string())?;
+    let model =
+        OnnxFile::from_bytes(bytes, None, &options.read).and_then(OnnxFile::into_model).map_err(|e| e.to_string())?;
     import(&model, &options).map(|i| i.module).map_err(|e| e.to_string())
 }
 

@@ -77,7 +77,8 @@ fn n4_extremes_in_every_float() {
             Case::new("Max", 13, &[&x, &y]).gives(std::slice::from_ref(&want));
             Case::new("Min", 13, &[&x, &y]).gives(&[want]);
             let infinite = of(&[n], &cycled(&[f64::INFINITY, f64::NEG_INFINITY, f64::NAN], n));
-            Case::new("Abs", 13, &[&infinite]).gives(&[of(&[n], &cycled(&[f64::INFINITY, f64::INFINITY, f64::NAN], n))]);
+            Case::new("Abs", 13, &[&infinite])
+                .gives(&[of(&[n], &cycled(&[f64::INFINITY, f64::INFINITY, f64::NAN], n))]);
         }
     }
 }

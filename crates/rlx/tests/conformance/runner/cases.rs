@@ -22,7 +22,7 @@ pub const SUITES: [(&str, usize); 8] = [
     ("pytorch-converted", 82),
     ("com.microsoft", 117),
     ("reference", 125),
-    ("operands", 96),
+    ("operands", 100),
     ("pytorch-exported", 60),
 ];
 
