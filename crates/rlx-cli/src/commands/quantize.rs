@@ -43,7 +43,7 @@ struct Output {
 /// Runs the command.
 pub fn quantize(args: &QuantizeArgs) -> Result<Outcome, CliError> {
     let failed = |e: QuantizeError| CliError::Compile(e.to_string());
-    let (bytes, all, anew) = readable(args)?;
+    let Readable { bytes, products: all, anew } = readable(args)?;
     let excluded = |p: &Product| args.exclude.iter().any(|e| fits(e, &p.name));
     let unknown: Vec<&String> = args.exclude.iter().filter(|e| !all.iter().any(|p| fits(e, &p.name))).collect();
     if !unknown.is_empty() {
@@ -126,12 +126,20 @@ pub fn quantize(args: &QuantizeArgs) -> Result<Outcome, CliError> {
     Ok(Outcome::ok(text))
 }
 
+/// A file that can be quantised.
+struct Readable {
+    bytes: Vec<u8>,
+    products: Vec<Product>,
+    /// Why it is another file than was given.
+    anew: Option<String>,
+}
+
 /// The file and what can be quantised of it. One that cannot be as it is (an old operator set, weights in other files or in nodes) is read and
 /// written anew first, in terms of newer operators; then also why.
-fn readable(args: &QuantizeArgs) -> Result<(Vec<u8>, Vec<Product>, Option<String>), CliError> {
+fn readable(args: &QuantizeArgs) -> Result<Readable, CliError> {
     let bytes = std::fs::read(&args.model).map_err(|e| CliError::File(args.model.clone(), e.to_string()))?;
     let why = match products(&bytes) {
-        Ok(all) if !all.is_empty() => return Ok((bytes, all, None)),
+        Ok(products) if !products.is_empty() => return Ok(Readable { bytes, products, anew: None }),
         Ok(_) => "none of its weights is an initialiser".to_owned(),
         Err(e) => e.0.join("; "),
     };
@@ -143,8 +151,8 @@ fn readable(args: &QuantizeArgs) -> Result<(Vec<u8>, Vec<Product>, Option<String
             e.problems.join("; ")
         ))
     })?;
-    let all = products(&bytes).map_err(|e| CliError::Compile(e.to_string()))?;
-    Ok((bytes, all, Some(why)))
+    let products = products(&bytes).map_err(|e| CliError::Compile(e.to_string()))?;
+    Ok(Readable { bytes, products, anew: Some(why) })
 }
 
 /// True for a result of the model itself.

@@ -76,7 +76,10 @@ impl std::fmt::Debug for Custom {
 /// Plans a custom op. Its results' sizes are those of its type rule.
 pub fn plan(op: &CustomOp, inputs: &[BoundView], outputs: &[BoundView]) -> Result<Box<dyn Routine>, BindError> {
     let kernel = kernel(&op.name).ok_or_else(|| {
-        format!("the CPU has no kernel for the custom op `{0}`: register it with `rlx::custom::register_kernel`", op.name)
+        format!(
+            "the CPU has no kernel for the custom op `{0}`: register it with `rlx::custom::register_kernel`",
+            op.name
+        )
     })?;
     let (name, attributes) = (op.name.clone(), op.attributes.clone());
     Ok(Box::new(Custom { name, attributes, kernel, inputs: inputs.to_vec(), outputs: outputs.to_vec() }))

@@ -4,7 +4,8 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use rlx_ir::element::Elements;
-use rlx_ir::op::{Effect, EvalCx};
+use rlx_ir::op::{Effect, EvalCx, Op};
+use rlx_ir::ops::ShapeOp;
 use rlx_ir::{Builder, DType, Dim, DimBinding, IrError, Shape, Symbol, Tensor, TensorType, Value, ValueId};
 
 use crate::import::{Entry, Importer};
@@ -64,6 +65,9 @@ pub(crate) struct NodeCx<'a, 'm> {
 
 /// Elements of results of folding, in bytes.
 const MOST_FOLDED: usize = 64 << 10;
+
+/// Elements of a vector of sizes.
+const MOST_SIZES: usize = 1024;
 
 /// How far back folding follows operands.
 const DEEPEST_FOLD: usize = 24;
@@ -204,13 +208,54 @@ impl<'a, 'm> NodeCx<'a, 'm> {
         if let Some(known) = self.known_sizes(v) {
             return Ok(known);
         }
+        let parts = self.parts(v);
+        self.sizes_beside(v, &parts, what)
+    }
+
+    /// [`sizes`](Self::sizes) of which some are known: only the others are read.
+    pub fn sizes_beside(&mut self, v: ValueId, known: &[Option<Dim>], what: &str) -> Result<Vec<Dim>, Failure> {
         let t = self.ty(v)?;
         let n = t.shape.numel().as_const().filter(|_| t.dtype.is_int() && t.shape.rank() <= 1);
+        let n = n.and_then(|n| usize::try_from(n).ok());
         let n =
             n.ok_or_else(|| Failure::refused(format!("{what} must be a vector of integers of known length, got {t}")))?;
-        let symbols: Vec<Symbol> = (0..n).map(|_| self.imp.fresh_symbol("data")).collect();
-        let read = self.b().read_dims(v, symbols)?;
-        self.elems(read).ok_or_else(|| unknown(what))
+        let open: Vec<i64> = (0..n).filter(|&i| known.get(i).is_none_or(Option::is_none)).map(|i| i as i64).collect();
+        let symbols: Vec<Symbol> = open.iter().map(|_| self.imp.fresh_symbol("data")).collect();
+        let rest = if open.len() == n {
+            v
+        } else {
+            let at = self.ints_constant(&open)?;
+            self.b().gather(v, at, 0)?
+        };
+        let read = self.b().read_dims(rest, symbols)?;
+        let mut read = self.elems(read).ok_or_else(|| unknown(what))?.into_iter();
+        let mut all = Vec::with_capacity(n);
+        for i in 0..n {
+            let size = known.get(i).cloned().flatten().or_else(|| read.next());
+            all.push(size.ok_or_else(|| unknown(what))?);
+        }
+        Ok(all)
+    }
+
+    /// What is known of the elements of a vector that is joined of others; nothing is said of more elements than it may have.
+    pub fn parts(&mut self, v: ValueId) -> Vec<Option<Dim>> {
+        if let Some(known) = self.known_sizes(v) {
+            return known.into_iter().map(Some).collect();
+        }
+        let joined = self.b().graph().def_node(v).and_then(|(_, node)| match &node.op {
+            Op::ShapeOp(ShapeOp::Concat(c)) if c.axis == 0 => Some(node.operands.clone()),
+            _ => None,
+        });
+        let mut all = Vec::new();
+        for part in joined.unwrap_or_default() {
+            let n = self.b().shape(part).ok().and_then(|s| s.numel().as_const()).and_then(|n| usize::try_from(n).ok());
+            let Some(n) = n.filter(|&n| n <= MOST_SIZES) else { return Vec::new() };
+            match self.known_sizes(part) {
+                Some(known) if known.len() == n => all.extend(known.into_iter().map(Some)),
+                _ => all.extend(std::iter::repeat_n(None, n)),
+            }
+        }
+        all
     }
 
     /// The elements of an integer value as sizes, where no data tell them.

@@ -93,7 +93,7 @@ fn target(cx: &mut NodeCx<'_, '_>, i: usize, shape: &[Dim], axes: &[usize]) -> R
         None => {
             let v = cx.input(i)?;
             let n = cx.shape(v)?.numel();
-            if n != Dim::from(axes.len() as i64) {
+            if n != axes.len() as i64 {
                 return Err(Failure::refused(format!("{n} scales for {} axes", axes.len())));
             }
             let v = cx.b().reshape(v, [n])?;
@@ -209,7 +209,7 @@ fn region_of(
 fn region(cx: &mut NodeCx<'_, '_>, axes: usize) -> Result<ValueId, Failure> {
     let v = cx.input(1)?;
     let n = cx.shape(v)?.numel();
-    if n != Dim::from(2 * axes as i64) {
+    if n != 2 * axes as i64 {
         return Err(Failure::refused(format!("{n} numbers for a region of {axes} axes")));
     }
     let v = cx.b().reshape(v, [n])?;

@@ -93,7 +93,10 @@ fn reshape(cx: &mut NodeCx<'_, '_>) -> Out {
         None => {
             let shape = cx.input(1)?;
             let resolved = resolve_shape(cx, shape, &from, allow_zero)?;
-            cx.sizes(resolved, "the shape")?
+            // A size that is known to be one stays what it is.
+            let mut parts = cx.parts(shape);
+            parts.iter_mut().for_each(|d| *d = d.take().filter(|d| d.as_const().is_none_or(|c| c > 0)));
+            cx.sizes_beside(resolved, &parts, "the shape")?
         }
     };
     let is = |d: &Dim, c: i64| d.as_const() == Some(c);

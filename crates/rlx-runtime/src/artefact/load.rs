@@ -93,7 +93,8 @@ impl Artefact {
             return Err(ArtefactError::Malformed("it is another program than it says".into()));
         }
         // Before the program is looked at any further: its types follow from the rules of its ops.
-        let unknown = body.customs.iter().filter(|n| !rlx_ir::ops::custom::is_registered(n)).cloned().collect::<Vec<_>>();
+        let unknown =
+            body.customs.iter().filter(|n| !rlx_ir::ops::custom::is_registered(n)).cloned().collect::<Vec<_>>();
         if !unknown.is_empty() {
             return Err(ArtefactError::CustomOps(unknown));
         }

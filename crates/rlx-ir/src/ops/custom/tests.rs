@@ -53,7 +53,7 @@ fn a_custom_op_is_made_printed_read_and_evaluated_by_its_name() {
     let x = b.input("x", DType::F32, [Dim::from(3)]).unwrap();
     let y = b.custom("test.Scale", Attributes::new().with("k", 2.5), &[x]).unwrap();
     b.output("y", y[0]).unwrap();
-    let m = Module::new(b.finish());
+    let m = Module::from_graph(b.finish());
     crate::verify(&m).unwrap();
     let again = crate::text::parse_module(&m.to_string()).unwrap();
     assert_eq!(again.to_string(), m.to_string());

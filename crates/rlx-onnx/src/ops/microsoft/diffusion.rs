@@ -18,7 +18,7 @@ pub(super) const OPS: &[OpEntry] = &[
     ms("SkipGroupNorm", skip_group_norm),
     ms("NhwcMaxPool", |cx| {
         let x = cx.input(0)?;
-        Ok(vec![channels_first(cx, x, true, |cx, x| pooling::max_of(cx, x))?])
+        Ok(vec![channels_first(cx, x, true, pooling::max_of)?])
     }),
     ms("NhwcConv", nhwc_conv),
 ];
@@ -118,7 +118,7 @@ fn skip_group_norm(cx: &mut NodeCx<'_, '_>) -> Out {
 /// A convolution of an image with its channels last; the kernel has them second.
 fn nhwc_conv(cx: &mut NodeCx<'_, '_>) -> Out {
     let x = cx.input(0)?;
-    Ok(vec![channels_first(cx, x, true, |cx, x| convolution::conv_of(cx, x))?])
+    Ok(vec![channels_first(cx, x, true, convolution::conv_of)?])
 }
 
 /// Heads packed beside each other: part `i` of axis 3 of `[b, s, heads, parts, d]`, as `[b, s, heads · d]`.
