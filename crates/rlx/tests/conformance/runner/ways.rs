@@ -185,11 +185,23 @@ impl Set {
                     .and_then(|g| only(compiled(&g.module, &g.inputs, &options))),
             ),
         ];
-        Ok((fixed, outcomes, self.made(model, module, kernels)))
+        Ok((fixed, outcomes, self.made(model, module, kernels, &options)))
     }
 
-    fn made(&self, model: &Model, module: &Module, kernels: usize) -> Option<Made> {
+    /// What becomes of a single node. Where sizes depend on data, it is asked of the node whose operands but the first are known: that is how
+    /// models have most of them.
+    fn made(&self, model: &Model, module: &Module, kernels: usize, options: &CompileOptions) -> Option<Made> {
         let [node] = &model.main.nodes[..] else { return None };
+        let reads = |m: &Module| m.main.nodes().iter().any(|n| n.op.name() == "read_dims");
+        let rest = self.inputs.iter().skip(1).cloned().collect();
+        let known = reads(module)
+            .then(|| import(model, &ImportOptions { fixed_inputs: rest, ..ImportOptions::default() }).ok())
+            .flatten()
+            .map(|i| i.module);
+        let (module, kernels) = match &known {
+            Some(m) => (m, compile(m, options).ok()?.report().kernels.iter().map(|(_, n)| n).sum()),
+            None => (module, kernels),
+        };
         let known = |name: &str| matches!(name, "constant" | "from_dims");
         let ops = module.main.nodes().iter().filter(|n| !known(n.op.name())).count();
         let first = node.inputs.first().and_then(|name| self.inputs.iter().find(|(n, _)| n == name));
