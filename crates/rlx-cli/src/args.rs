@@ -58,7 +58,8 @@ pub enum Calibrator {
     Percentile,
     /// The range whose rounding has the least mean square error.
     Mse,
-    /// The range that keeps most of the numbers' distribution: the least Kullback-Leibler divergence after rounding.
+    /// The range that keeps most of the numbers' distribution: the least Kullback-Leibler divergence after rounding. With
+    /// fewer than some thousand numbers the whole range.
     Entropy,
 }
 

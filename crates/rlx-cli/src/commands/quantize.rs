@@ -19,6 +19,8 @@ use crate::{json, npz, table};
 
 /// Bins of a histogram.
 const BINS: usize = 2048;
+/// Numbers that a bin should hold on the average, where a distribution is compared: with too few of them it is noise.
+const A_BIN: usize = 32;
 /// The part of the numbers at each end that a percentile leaves out.
 const OUTSIDE: f64 = 1e-4;
 
@@ -230,11 +232,12 @@ fn calibrated(name: &str, results: &[Results], how: Calibrator) -> Result<Activa
             ActivationScale::covering(at(cut), at(sorted.len() - 1 - cut))
         }
         Calibrator::Mse => {
-            let h = Histogram::of(&all, low, high);
+            let h = Histogram::of(&all, low, high, BINS);
             least(low, high, |s| h.error(s))
         }
         Calibrator::Entropy => {
-            let h = Histogram::of(&all, low, high);
+            // Where there are no more bins than levels, nothing is lost and the whole range is kept.
+            let h = Histogram::of(&all, low, high, (all.len() / A_BIN).clamp(1, BINS));
             least(low, high, |s| h.divergence(s))
         }
     })
@@ -261,12 +264,12 @@ struct Histogram {
 }
 
 impl Histogram {
-    fn of(all: &[f32], low: f32, high: f32) -> Histogram {
-        let width = f64::from(high - low) / BINS as f64;
-        let mut counts = vec![0u64; BINS];
+    fn of(all: &[f32], low: f32, high: f32, bins: usize) -> Histogram {
+        let width = f64::from(high - low) / bins as f64;
+        let mut counts = vec![0u64; bins];
         for &x in all {
             let bin = if width > 0.0 { (f64::from(x - low) / width) as usize } else { 0 };
-            if let Some(c) = counts.get_mut(bin.min(BINS - 1)) {
+            if let Some(c) = counts.get_mut(bin.min(bins.saturating_sub(1))) {
                 *c += 1;
             }
         }
