@@ -58,12 +58,15 @@ pub enum Calibrator {
     Percentile,
     /// The range whose rounding has the least mean square error.
     Mse,
+    /// The range that keeps most of the numbers' distribution: the least Kullback-Leibler divergence after rounding. With
+    /// fewer than some thousand numbers the whole range.
+    Entropy,
 }
 
 /// What to quantise, and with what.
 #[derive(ClapArgs, Debug, Clone)]
 pub struct QuantizeArgs {
-    /// The model: an .onnx file with its weights inside, of operator set 13 or later.
+    /// The model: an .onnx file. One of an operator set before 13, or whose weights are not initialisers of its own, is written anew first.
     pub model: PathBuf,
     /// Inputs that stand for what the model will see: arrays named like inputs, or `in.<input>`. May be given several times.
     #[arg(long, value_name = "FILE.npz", required = true)]
@@ -74,6 +77,9 @@ pub struct QuantizeArgs {
     /// How ranges of activations are found.
     #[arg(long, value_enum, default_value_t = Calibrator::Minmax)]
     pub method: Calibrator,
+    /// Weights of seven bits: for machines without VNNI, on which other runtimes add pairs of products in 16 bits, which would saturate.
+    #[arg(long)]
+    pub reduce_range: bool,
     /// A node to leave as it is: its name, in which `*` stands for any characters. May be given several times.
     #[arg(long, value_name = "NAME")]
     pub exclude: Vec<String>,

@@ -6,7 +6,7 @@ use rlx_compile::report::Fallback;
 use rlx_compile::target::{Claims, ExecutableGraph, InputStage, Made, Peak, common_fallbacks};
 use rlx_compile::{Backend, CompileError, CompileOptions, MatmulPrecision, TargetModule};
 use rlx_driver::{Device, Isa, ThreadPool};
-use rlx_ir::ops::Contraction;
+use rlx_ir::ops::{Contraction, Custom};
 use rlx_ir::{DType, Node, Op, TensorType};
 
 /// The CPU backend.
@@ -22,6 +22,9 @@ fn limits(node: &Node, _operands: &[&TensorType]) -> Result<(), String> {
     match &node.op {
         Op::Contraction(Contraction::Conv(op)) if op.lhs_dilation.iter().any(|&d| d != 1) => {
             Err("inputs of convolutions are not dilated".into())
+        }
+        Op::Custom(Custom::CustomOp(op)) if !library::has_kernel(&op.name) => {
+            Err(format!("no kernel is registered for `{}` (`rlx::custom::register_kernel`)", op.name))
         }
         _ => Ok(()),
     }

@@ -84,6 +84,14 @@ fn tensor_type(lir: &Lir, buffer: rlx_compile::lir::BufId) -> TensorType {
 impl CpuExecutable {
     /// Compiles a module.
     pub fn new(module: LirModule, options: &CompileOptions) -> Result<CpuExecutable, CompileError> {
+        // A program from a file may name ops that nobody has brought yet.
+        let missing: Vec<&str> = module.custom_ops().into_iter().filter(|n| !crate::library::has_kernel(n)).collect();
+        if !missing.is_empty() {
+            return Err(CompileError::Backend(format!(
+                "the CPU has no kernels for the custom ops {}: register them with `rlx::custom::register_kernel`",
+                missing.join(", ")
+            )));
+        }
         let isa = crate::simd::effective(options.isa.unwrap_or_else(Isa::best));
         let jit = options.jit && crate::jit::supported(isa);
         let target = Target { isa, jit, matmul: options.matmul_precision };

@@ -37,6 +37,7 @@ mod work;
 
 pub use backend::CpuBackend;
 pub use executable::CpuExecutable;
+pub use library::{CustomKernel, KernelInput, KernelOutput, register_kernel};
 
 #[cfg(test)]
 mod rig;

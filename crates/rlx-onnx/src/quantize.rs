@@ -163,8 +163,19 @@ fn node(op: &str, name: String, input: [&str; 3], output: String, axis: Option<u
     }
 }
 
+/// How much of int8 weights use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum WeightRange {
+    /// From −127 to 127.
+    #[default]
+    Whole,
+    /// From −64 to 64: sums of two products fit 16 bits, in which machines without VNNI add pairs in other runtimes.
+    Reduced,
+}
+
 /// int8 with a scale for each index of an axis; what is not finite is refused.
-fn by_channel(t: &TensorProto, axis: usize) -> Result<(Vec<u8>, Vec<f32>), String> {
+fn by_channel(t: &TensorProto, axis: usize, range: WeightRange) -> Result<(Vec<u8>, Vec<f32>), String> {
+    let largest = if range == WeightRange::Whole { 127.0 } else { 64.0 };
     let name = t.name.as_deref().unwrap_or_default();
     let values = floats(t);
     let dims: Vec<usize> = t.dims.iter().map(|&d| usize::try_from(d).unwrap_or(0)).collect();
@@ -184,16 +195,20 @@ fn by_channel(t: &TensorProto, axis: usize) -> Result<(Vec<u8>, Vec<f32>), Strin
             *m = m.max(x.abs());
         }
     }
-    let scales: Vec<f32> = most.iter().map(|m| (m / 127.0).max(f32::MIN_POSITIVE)).collect();
+    let scales: Vec<f32> = most.iter().map(|m| (m / largest).max(f32::MIN_POSITIVE)).collect();
     let one = |(i, x): (usize, &f32)| {
         let scale = scales.get(channel(i)).copied().unwrap_or(1.0);
-        (x / scale).round_ties_even().clamp(-127.0, 127.0) as i8 as u8
+        (x / scale).round_ties_even().clamp(-largest, largest) as i8 as u8
     };
     Ok((values.iter().enumerate().map(one).collect(), scales))
 }
 
 /// The file with these products quantised, each with the scale of its activation.
-pub fn quantize(bytes: &[u8], plan: &[(Product, ActivationScale)]) -> Result<Vec<u8>, QuantizeError> {
+pub fn quantize(
+    bytes: &[u8],
+    plan: &[(Product, ActivationScale)],
+    weights: WeightRange,
+) -> Result<Vec<u8>, QuantizeError> {
     use tensor_proto::DataType;
     let mut m = decode(bytes)?;
     graph(&m)?;
@@ -207,7 +222,7 @@ pub fn quantize(bytes: &[u8], plan: &[(Product, ActivationScale)]) -> Result<Vec
         used.insert(name.clone());
         name
     };
-    let (mut initialisers, mut wrong) = (Vec::new(), Vec::new());
+    let (mut initialisers, mut wrong, range) = (Vec::new(), Vec::new(), weights);
     // What stands for a weight on an axis, and for an activation.
     let mut weights: BTreeMap<(String, usize), String> = BTreeMap::new();
     let mut activations: BTreeMap<String, String> = BTreeMap::new();
@@ -221,7 +236,7 @@ pub fn quantize(bytes: &[u8], plan: &[(Product, ActivationScale)]) -> Result<Vec
         let key = (p.weight.clone(), p.axis);
         if !weights.contains_key(&key) {
             let Some(t) = g.initializer.iter().find(|t| t.name.as_deref() == Some(&p.weight)) else { continue };
-            match by_channel(t, p.axis) {
+            match by_channel(t, p.axis, range) {
                 Ok((raw, scales)) => {
                     let base = fresh(format!("{}_quantized", p.weight));
                     let (s, z) = (fresh(format!("{}_scale", p.weight)), fresh(format!("{}_zero_point", p.weight)));

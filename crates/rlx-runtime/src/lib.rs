@@ -34,6 +34,8 @@ pub use rlx_compile::target::{
     Backend, BindMiss, BorrowedTensor, BorrowedTensors, Claims, ExecStats, ExecutableGraph, Extent, KernelProfile,
     MemoryReport, MissReason, PortInfo, SegmentMemory, TargetModule, TensorMut, TensorRef,
 };
+#[cfg(feature = "cpu")]
+pub use rlx_cpu::{CustomKernel, KernelInput, KernelOutput, register_kernel};
 pub use rlx_driver::{Availability, Device};
 pub use rlx_ir::ops::random::RngOptions;
 pub use safetensors::LoadedParams;

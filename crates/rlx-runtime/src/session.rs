@@ -184,9 +184,12 @@ impl Session {
     /// The one path of all doors.
     fn build(&self, module: AnyModule<'_>, options: &CompileOptions) -> Result<CompiledGraph> {
         let claims = self.backend.claims(self.device);
-        // The folder of programs is for those that are expensive to make: of kernels.
+        // The folder of programs is for those that are expensive to make: of kernels. What a custom op is made of does not show in the graph.
+        let kept = |m: &Module| {
+            claims.stage == InputStage::Lir && options.dump.is_none() && crate::artefact::custom_ops(m).is_empty()
+        };
         let cache = match (module, &options.cache_dir) {
-            (AnyModule::Graphs(m), Some(dir)) if claims.stage == InputStage::Lir && options.dump.is_none() => Some((
+            (AnyModule::Graphs(m), Some(dir)) if kept(m) => Some((
                 Cache::new(dir, options.cache_bytes),
                 cache::key(m, self.device, &claims, &*self.backend, options),
             )),
@@ -204,7 +207,7 @@ impl Session {
         let mut report = compiled.report;
         report.fallbacks = self.backend.fallbacks(self.device, options);
         if options.cache_dir.is_some() && cache.is_none() {
-            let why = "only programs of kernels are kept, and none while passes are dumped";
+            let why = "only programs of kernels are kept, none of custom ops, and none while passes are dumped";
             report.fallbacks.push(Fallback::new("cache_dir", "programs kept", "none", why));
         }
         let start = std::time::Instant::now();

@@ -33,7 +33,7 @@ fn main() -> ExitCode {
         }
     }
     print!("{}", table::by_operator(&reports));
-    println!("\n{}{seconds:.1} s", table::by_way(&reports));
+    println!("\n{}{}{seconds:.1} s", table::by_way(&reports), table::fixed(&reports));
     skipped.iter().for_each(|s| println!("SKIPPED: {s}"));
     ExitCode::SUCCESS
 }

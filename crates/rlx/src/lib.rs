@@ -3,6 +3,7 @@
 #![doc = include_str!("guide.md")]
 #![forbid(unsafe_code)]
 
+pub mod custom;
 pub mod embed;
 pub mod nn;
 pub mod trace;

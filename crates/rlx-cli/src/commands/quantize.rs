@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use rlx::compile::options::Selector;
 use rlx::ir::Loc;
 use rlx::ir::ops::elementwise::Unary;
-use rlx::onnx::quantize::{ActivationScale, Product, products, quantize as write, with_outputs};
+use rlx::onnx::quantize::{
+    ActivationScale, Product, QuantizeError, WeightRange, products, quantize as write, with_outputs,
+};
 use rlx::onnx::{ImportOptions, OnnxFile, import};
 use rlx::{CompileOptions, CompiledGraph, Device, Session, Tensor};
 use serde::Serialize;
@@ -17,6 +19,8 @@ use crate::{json, npz, table};
 
 /// Bins of a histogram.
 const BINS: usize = 2048;
+/// Numbers that a bin should hold on the average, where a distribution is compared: with too few of them it is noise.
+const A_BIN: usize = 32;
 /// The part of the numbers at each end that a percentile leaves out.
 const OUTSIDE: f64 = 1e-4;
 
@@ -40,9 +44,8 @@ struct Output {
 
 /// Runs the command.
 pub fn quantize(args: &QuantizeArgs) -> Result<Outcome, CliError> {
-    let bytes = std::fs::read(&args.model).map_err(|e| CliError::File(args.model.clone(), e.to_string()))?;
-    let failed = |e: rlx::onnx::quantize::QuantizeError| CliError::Compile(e.to_string());
-    let all = products(&bytes).map_err(failed)?;
+    let failed = |e: QuantizeError| CliError::Compile(e.to_string());
+    let Readable { bytes, products: all, anew } = readable(args)?;
     let excluded = |p: &Product| args.exclude.iter().any(|e| fits(e, &p.name));
     let unknown: Vec<&String> = args.exclude.iter().filter(|e| !all.iter().any(|p| fits(e, &p.name))).collect();
     if !unknown.is_empty() {
@@ -67,7 +70,8 @@ pub fn quantize(args: &QuantizeArgs) -> Result<Outcome, CliError> {
     let usual = ActivationScale::covering(0.0, 1.0);
     let chosen: Vec<(Product, ActivationScale)> =
         plan.iter().map(|p| (p.clone(), scales.get(p.activation.as_str()).copied().unwrap_or(usual))).collect();
-    let quantised = write(&bytes, &chosen).map_err(failed)?;
+    let weights = if args.reduce_range { WeightRange::Reduced } else { WeightRange::Whole };
+    let quantised = write(&bytes, &chosen, weights).map_err(failed)?;
     let narrow = Shown::new(&with_outputs(&quantised, &seen).map_err(failed)?)?;
     let again = cases.iter().map(|c| narrow.run(c)).collect::<Result<Vec<_>, _>>()?;
     std::fs::write(&args.output, &quantised).map_err(|e| CliError::Output(args.output.clone(), e.to_string()))?;
@@ -89,7 +93,7 @@ pub fn quantize(args: &QuantizeArgs) -> Result<Outcome, CliError> {
     if args.json {
         let value = serde_json::json!({
             "file": args.output.display().to_string(), "bytes": quantised.len(), "bytes_before": bytes.len(),
-            "nodes": rows, "outputs": outputs, "excluded": excluded,
+            "nodes": rows, "outputs": outputs, "excluded": excluded, "written_anew": anew,
         });
         return Ok(Outcome::ok(json::line(&value)?));
     }
@@ -110,6 +114,9 @@ pub fn quantize(args: &QuantizeArgs) -> Result<Outcome, CliError> {
             number(o.cosine, 6)
         ));
     }
+    if let Some(why) = anew {
+        text.push_str(&format!("the file was written anew before: {why}\n"));
+    }
     text.push_str(&format!(
         "{}: {} of {} bytes, {} products quantised, {} left out\n",
         args.output.display(),
@@ -119,6 +126,35 @@ pub fn quantize(args: &QuantizeArgs) -> Result<Outcome, CliError> {
         excluded.len()
     ));
     Ok(Outcome::ok(text))
+}
+
+/// A file that can be quantised.
+struct Readable {
+    bytes: Vec<u8>,
+    products: Vec<Product>,
+    /// Why it is another file than was given.
+    anew: Option<String>,
+}
+
+/// The file and what can be quantised of it. One that cannot be as it is (an old operator set, weights in other files or in nodes) is read and
+/// written anew first, in terms of newer operators; then also why.
+fn readable(args: &QuantizeArgs) -> Result<Readable, CliError> {
+    let bytes = std::fs::read(&args.model).map_err(|e| CliError::File(args.model.clone(), e.to_string()))?;
+    let why = match products(&bytes) {
+        Ok(products) if !products.is_empty() => return Ok(Readable { bytes, products, anew: None }),
+        Ok(_) => "none of its weights is an initialiser".to_owned(),
+        Err(e) => e.0.join("; "),
+    };
+    let module = rlx::onnx::load(&args.model, &ImportOptions::default());
+    let module = module.map_err(|e| CliError::Compile(e.to_string()))?.module;
+    let bytes = rlx::onnx::export(&module).map_err(|e| {
+        CliError::Compile(format!(
+            "the file cannot be quantised as it is ({why}), nor be written anew: {}",
+            e.problems.join("; ")
+        ))
+    })?;
+    let products = products(&bytes).map_err(|e| CliError::Compile(e.to_string()))?;
+    Ok(Readable { bytes, products, anew: Some(why) })
 }
 
 /// True for a result of the model itself.
@@ -195,37 +231,90 @@ fn calibrated(name: &str, results: &[Results], how: Calibrator) -> Result<Activa
             let at = |i: usize| sorted.get(i).copied().unwrap_or(0.0);
             ActivationScale::covering(at(cut), at(sorted.len() - 1 - cut))
         }
-        Calibrator::Mse => least_error(&all, low, high),
+        Calibrator::Mse => {
+            let h = Histogram::of(&all, low, high, BINS);
+            least(low, high, |s| h.error(s))
+        }
+        Calibrator::Entropy => {
+            // Where there are no more bins than levels, nothing is lost and the whole range is kept.
+            let h = Histogram::of(&all, low, high, (all.len() / A_BIN).clamp(1, BINS));
+            least(low, high, |s| h.divergence(s))
+        }
     })
 }
 
-/// The range, cut at both ends alike, whose rounding has the least mean square error; by a histogram.
-fn least_error(all: &[f32], low: f32, high: f32) -> ActivationScale {
-    let width = f64::from(high - low) / BINS as f64;
-    let mut counts = vec![0u64; BINS];
-    for &x in all {
-        let bin = if width > 0.0 { (f64::from(x - low) / width) as usize } else { 0 };
-        if let Some(c) = counts.get_mut(bin.min(BINS - 1)) {
-            *c += 1;
-        }
-    }
-    let centre = |i: usize| (f64::from(low) + (i as f64 + 0.5) * width) as f32;
-    let error = |s: &ActivationScale| -> f64 {
-        let of = |(i, &c): (usize, &u64)| c as f64 * f64::from(s.rounded(centre(i)) - centre(i)).powi(2);
-        counts.iter().enumerate().filter(|(_, c)| **c > 0).map(of).sum()
-    };
-    let candidates = (20..=100).rev().map(|part| {
-        let part = part as f32 / 100.0;
-        ActivationScale::covering(low * part, high * part)
-    });
+/// Of ranges cut at both ends alike, that with the least cost; of equals the widest.
+fn least(low: f32, high: f32, cost: impl Fn(&ActivationScale) -> f64) -> ActivationScale {
     let mut best = (f64::INFINITY, ActivationScale::covering(low, high));
-    for s in candidates {
-        let e = error(&s);
+    for part in (20..=100).rev() {
+        let part = part as f32 / 100.0;
+        let s = ActivationScale::covering(low * part, high * part);
+        let e = cost(&s);
         if e < best.0 {
             best = (e, s);
         }
     }
     best.1
+}
+
+/// How often numbers lie where.
+struct Histogram {
+    /// For each bin that is not empty, the number in its middle and how many there are.
+    bins: Vec<(f32, u64)>,
+}
+
+impl Histogram {
+    fn of(all: &[f32], low: f32, high: f32, bins: usize) -> Histogram {
+        let width = f64::from(high - low) / bins as f64;
+        let mut counts = vec![0u64; bins];
+        for &x in all {
+            let bin = if width > 0.0 { (f64::from(x - low) / width) as usize } else { 0 };
+            if let Some(c) = counts.get_mut(bin.min(bins.saturating_sub(1))) {
+                *c += 1;
+            }
+        }
+        let centre = |i: usize| (f64::from(low) + (i as f64 + 0.5) * width) as f32;
+        let bins = counts.into_iter().enumerate().filter(|(_, c)| *c > 0).map(|(i, c)| (centre(i), c)).collect();
+        Histogram { bins }
+    }
+
+    /// The square error of rounding, summed.
+    fn error(&self, s: &ActivationScale) -> f64 {
+        self.bins.iter().map(|&(x, c)| c as f64 * f64::from(s.rounded(x) - x).powi(2)).sum()
+    }
+
+    /// The Kullback-Leibler divergence of what is left of the distribution after rounding from the distribution with its ends moved to the
+    /// bounds of the range: each level's numbers are spread evenly over the bins that become it and are not empty.
+    fn divergence(&self, s: &ActivationScale) -> f64 {
+        let (low, high) = (s.rounded(f32::NEG_INFINITY), s.rounded(f32::INFINITY));
+        let inside = |x: f32| (low..=high).contains(&x);
+        // Numbers beyond the bounds count where the range ends, in the distribution as it is but not in its levels: cutting them costs.
+        let first = self.bins.iter().position(|b| inside(b.0));
+        let last = self.bins.iter().rposition(|b| inside(b.0));
+        let (Some(first), Some(last)) = (first, last) else { return f64::INFINITY };
+        let mut whole: Vec<f64> = self.bins[first..=last].iter().map(|b| b.1 as f64).collect();
+        let kept: f64 = whole.iter().sum();
+        let count = |part: &[(f32, u64)]| part.iter().map(|b| b.1 as f64).sum::<f64>();
+        let mut levels: BTreeMap<u32, (f64, usize)> = BTreeMap::new();
+        for (x, c) in &self.bins[first..=last] {
+            let level = levels.entry(s.rounded(*x).to_bits()).or_default();
+            *level = (level.0 + *c as f64, level.1 + 1);
+        }
+        if let Some(w) = whole.first_mut() {
+            *w += count(&self.bins[..first]);
+        }
+        if let Some(w) = whole.last_mut() {
+            *w += count(&self.bins[last + 1..]);
+        }
+        let total: f64 = whole.iter().sum();
+        let mut sum = 0.0;
+        for (w, (x, _)) in whole.iter().zip(&self.bins[first..=last]) {
+            let (mass, n) = levels.get(&s.rounded(*x).to_bits()).copied().unwrap_or((0.0, 1));
+            let (p, q) = (w / total, mass / n as f64 / kept);
+            sum += p * (p / q).ln();
+        }
+        sum
+    }
 }
 
 /// Signal to noise in dB and cosine between what two programs gave; `None` where there is nothing to compare, or no noise.

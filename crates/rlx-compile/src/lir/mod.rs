@@ -6,6 +6,7 @@
 //!
 //! Sizes, offsets and strides are dims of the program's table ([`DimTable`]), evaluated when the shapes of a call are known.
 
+mod customs;
 mod dims;
 mod kernel;
 mod print;

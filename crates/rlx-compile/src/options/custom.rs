@@ -74,7 +74,7 @@ impl OpClass {
             Op::Reduction(_) | Op::Signal(_) => OpClass::Reduction,
             Op::Elementwise(Elementwise::Unary(Unary::Log | Unary::Log1p)) => OpClass::Loss,
             Op::Elementwise(_) => OpClass::Elementwise,
-            Op::ShapeOp(ShapeOp::BitcastConvert(_)) | Op::Random(_) => OpClass::Control,
+            Op::ShapeOp(ShapeOp::BitcastConvert(_)) | Op::Random(_) | Op::Custom(_) => OpClass::Control,
             Op::Control(Control::If(_) | Control::Loop(_) | Control::Scan(_) | Control::Call(_)) => OpClass::Control,
             Op::ShapeOp(_) | Op::Indexing(_) => OpClass::Move,
         }

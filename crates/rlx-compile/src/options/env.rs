@@ -15,7 +15,7 @@ pub const VARIABLES: &[(&str, &str, &str)] = &[
     ("RLX_MATMUL_PRECISION", "highest|high|medium", "`matmul_precision`: exactness of f32 contractions"),
     (
         "RLX_SCALED_QUANT",
-        "int8|fp8-e4m3|fp8-e5m2|mxfp8-e4m3|mxfp8-e5m2|mxfp4",
+        "int8|fp8-e4m3|fp8-e5m2|mxfp8-e4m3|mxfp8-e5m2|mxfp6-e2m3|mxfp6-e3m2|mxfp4",
         "`scaled_quant`: the format of contractions",
     ),
     ("RLX_FUSION", "on|off|names, comma-separated", "`fusion`: all, none, or all but those named"),

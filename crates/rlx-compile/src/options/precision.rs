@@ -123,53 +123,71 @@ pub enum ScaledQuant {
     Mxfp8E4M3,
     /// 8-bit floats with five exponent bits in blocks of 32 that share a power of two.
     Mxfp8E5M2,
+    /// 6-bit floats with two exponent bits in blocks of 32 that share a power of two. Each number is kept in a byte.
+    Mxfp6E2M3,
+    /// 6-bit floats with three exponent bits in blocks of 32 that share a power of two. Each number is kept in a byte.
+    Mxfp6E3M2,
     /// 4-bit floats in blocks of 32 that share a power of two.
     Mxfp4,
 }
 
 impl ScaledQuant {
     /// All formats.
-    pub const ALL: [ScaledQuant; 6] = [
+    pub const ALL: [ScaledQuant; 8] = [
         ScaledQuant::Int8,
         ScaledQuant::Fp8E4M3,
         ScaledQuant::Fp8E5M2,
         ScaledQuant::Mxfp8E4M3,
         ScaledQuant::Mxfp8E5M2,
+        ScaledQuant::Mxfp6E2M3,
+        ScaledQuant::Mxfp6E3M2,
         ScaledQuant::Mxfp4,
     ];
 
-    /// The dtype of its numbers.
+    /// The dtype that its numbers are kept in, which has all of them.
     pub fn dtype(self) -> DType {
         match self {
             ScaledQuant::Int8 => DType::I8,
-            ScaledQuant::Fp8E4M3 | ScaledQuant::Mxfp8E4M3 => DType::F8E4M3FN,
-            ScaledQuant::Fp8E5M2 | ScaledQuant::Mxfp8E5M2 => DType::F8E5M2,
+            ScaledQuant::Fp8E4M3 | ScaledQuant::Mxfp8E4M3 | ScaledQuant::Mxfp6E2M3 => DType::F8E4M3FN,
+            ScaledQuant::Fp8E5M2 | ScaledQuant::Mxfp8E5M2 | ScaledQuant::Mxfp6E3M2 => DType::F8E5M2,
             ScaledQuant::Mxfp4 => DType::F4E2M1,
         }
     }
 
     /// True if blocks share scales that are powers of two.
     pub fn is_mx(self) -> bool {
-        matches!(self, ScaledQuant::Mxfp8E4M3 | ScaledQuant::Mxfp8E5M2 | ScaledQuant::Mxfp4)
+        !matches!(self, ScaledQuant::Int8 | ScaledQuant::Fp8E4M3 | ScaledQuant::Fp8E5M2)
     }
 
     /// The greatest number that is used.
     pub fn largest(self) -> f64 {
-        match self.dtype() {
-            DType::F8E4M3FN => 448.0,
-            DType::F8E5M2 => 57344.0,
-            DType::F4E2M1 => 6.0,
-            _ => 127.0,
+        match self {
+            ScaledQuant::Mxfp6E2M3 => 7.5,
+            ScaledQuant::Mxfp6E3M2 => 28.0,
+            ScaledQuant::Fp8E4M3 | ScaledQuant::Mxfp8E4M3 => 448.0,
+            ScaledQuant::Fp8E5M2 | ScaledQuant::Mxfp8E5M2 => 57344.0,
+            ScaledQuant::Mxfp4 => 6.0,
+            ScaledQuant::Int8 => 127.0,
         }
     }
 
     /// The exponent of two of the greatest number.
     pub(crate) fn largest_exponent(self) -> i32 {
-        match self.dtype() {
-            DType::F8E4M3FN => 8,
-            DType::F8E5M2 => 15,
-            DType::F4E2M1 => 2,
-            _ => 6,
+        match self {
+            ScaledQuant::Mxfp6E2M3 | ScaledQuant::Mxfp4 => 2,
+            ScaledQuant::Mxfp6E3M2 => 4,
+            ScaledQuant::Fp8E4M3 | ScaledQuant::Mxfp8E4M3 => 8,
+            ScaledQuant::Fp8E5M2 | ScaledQuant::Mxfp8E5M2 => 15,
+            ScaledQuant::Int8 => 6,
+        }
+    }
+
+    /// Where the dtype has more numbers than the format: bits of the format's fraction, and the exponent of its least normal number.
+    pub(crate) fn coarser(self) -> Option<(i32, i32)> {
+        match self {
+            ScaledQuant::Mxfp6E2M3 => Some((3, 0)),
+            ScaledQuant::Mxfp6E3M2 => Some((2, -2)),
+            _ => None,
         }
     }
 }
@@ -182,6 +200,8 @@ impl fmt::Display for ScaledQuant {
             ScaledQuant::Fp8E5M2 => "fp8-e5m2",
             ScaledQuant::Mxfp8E4M3 => "mxfp8-e4m3",
             ScaledQuant::Mxfp8E5M2 => "mxfp8-e5m2",
+            ScaledQuant::Mxfp6E2M3 => "mxfp6-e2m3",
+            ScaledQuant::Mxfp6E3M2 => "mxfp6-e3m2",
             ScaledQuant::Mxfp4 => "mxfp4",
         })
     }

@@ -5,7 +5,7 @@
 //! - **int8**: each row of A and each column of B is scaled by its greatest magnitude to −127..127 and rounded to nearest even; products are summed in
 //!   i32 and scaled back.
 //! - **fp8**: the same with the greatest number of the format for 127; products are summed in f32.
-//! - **MX**: blocks of 32 along the contracted axis share a scale, the power of two that the format's standard gives them; what is summed
+//! - **MX** (8, 6 or 4 bits): blocks of 32 along the contracted axis share a scale, the power of two that the format's standard gives them; what is summed
 //!   (in f32) are the numbers of the format times their scales. A last block that is not full is one.
 //!
 //! What depends on parameters alone is quantised in prepare, since the pass runs before the split. Attention is quantised on request: its
@@ -203,7 +203,10 @@ fn in_blocks(b: &mut Builder, x: ValueId, axis: usize, format: ScaledQuant) -> R
     let most = greatest(b, blocks, &[axis + 1])?;
     // The scale's exponent is that of the greatest magnitude less that of the format's greatest number.
     let scale = leading_power(b, most, -format.largest_exponent())?;
-    let q = ew(b, Elementwise::Binary(Binary::Div), &[blocks, scale])?;
+    let mut q = ew(b, Elementwise::Binary(Binary::Div), &[blocks, scale])?;
+    if let Some((fraction, least)) = format.coarser() {
+        q = on_grid(b, q, format.largest(), fraction, least)?;
+    }
     let q = ew(b, Elementwise::Convert { to: format.dtype(), saturate: true }, &[q])?;
     let q = b.convert(q, DType::F32)?;
     let y = b.mul(q, scale)?;
@@ -212,6 +215,20 @@ fn in_blocks(b: &mut Builder, x: ValueId, axis: usize, format: ScaledQuant) -> R
         return Ok(y);
     }
     b.slice_axis(y, axis as i64, Dim::ZERO, Dim::from(size), 1)
+}
+
+/// The nearest number (of two, the even one) with so many bits of fraction, no greater than `largest`; steps below the power of two of exponent
+/// `least` are as long as at it.
+fn on_grid(b: &mut Builder, x: ValueId, largest: f64, fraction: i32, least: i32) -> Result<ValueId, IrError> {
+    let (low, high) = (scalar(b, x, -largest)?, scalar(b, x, largest)?);
+    let x = b.clamp(x, low, high)?;
+    let magnitude = ew(b, Elementwise::Unary(Unary::Abs), &[x])?;
+    let least = scalar(b, x, f64::from(least).exp2())?;
+    let magnitude = ew(b, Elementwise::Binary(Binary::Max), &[magnitude, least])?;
+    let step = leading_power(b, magnitude, -fraction)?;
+    let steps = ew(b, Elementwise::Binary(Binary::Div), &[x, step])?;
+    let steps = ew(b, Elementwise::Unary(Unary::RoundEven), &[steps])?;
+    b.mul(steps, step)
 }
 
 /// The greatest power of two that is not above `x` (at least [`TINY`]), times two to the `exponent`.

@@ -10,6 +10,7 @@
 mod arg_reduce;
 mod bitcast;
 mod cumulative;
+mod custom;
 mod dynamic_slice;
 mod fft;
 mod gather;
@@ -33,10 +34,12 @@ mod walk;
 use crate::buffers::{BindCx, BindError, BoundView, KernelError, RunCx};
 use rlx_compile::lir::LibraryKernel;
 use rlx_driver::AlignedBuffer;
-use rlx_ir::ops::{Indexing, Neural, Random, Reduction, ShapeOp, Signal};
+use rlx_ir::ops::{Custom, Indexing, Neural, Random, Reduction, ShapeOp, Signal};
 use rlx_ir::{DType, Dim, Op};
 use std::fmt::Debug;
 use std::ops::Range;
+
+pub use custom::{CustomKernel, KernelInput, KernelOutput, has_kernel, register_kernel};
 
 /// A library kernel at concrete sizes.
 #[derive(Debug)]
@@ -92,6 +95,7 @@ pub const OPS: &[&str] = &[
     "random_bits",
     "bitcast_convert",
     "fft",
+    "custom",
 ];
 
 fn routine(op: &Op, x: &[BoundView], y: &[BoundView]) -> Result<Box<dyn Routine>, BindError> {
@@ -118,6 +122,7 @@ fn routine(op: &Op, x: &[BoundView], y: &[BoundView]) -> Result<Box<dyn Routine>
         Op::Neural(Neural::Rnn(op)) => recurrent::plan_rnn(op, x, y),
         Op::Neural(Neural::Resize(op)) => resize::plan(op, x, y),
         Op::Signal(Signal::Fft(op)) => fft::plan(op, x, y),
+        Op::Custom(Custom::CustomOp(op)) => custom::plan(op, x, y),
         op => Err(format!("the CPU has no kernel for `{}`", op.name())),
     }
 }

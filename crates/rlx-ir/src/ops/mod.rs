@@ -10,6 +10,7 @@ use crate::tensor::Tensor;
 
 pub mod contraction;
 pub mod control;
+pub mod custom;
 pub mod elementwise;
 pub mod indexing;
 pub mod neural;
@@ -24,6 +25,7 @@ mod testing;
 
 pub use contraction::Contraction;
 pub use control::Control;
+pub use custom::Custom;
 pub use elementwise::Elementwise;
 pub use indexing::Indexing;
 pub use neural::Neural;
@@ -83,6 +85,8 @@ families! {
     Random,
     /// Transforms of signals.
     Signal,
+    /// Ops that users bring, by name.
+    Custom,
 }
 
 impl Op {

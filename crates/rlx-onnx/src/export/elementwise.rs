@@ -4,6 +4,7 @@ use rlx_ir::ops::elementwise::{Binary, Compare, Elementwise, Unary};
 use rlx_ir::{DType, TensorType};
 
 use super::{Failure, Writer, code, flag, int, string};
+use crate::proto::onnx::AttributeProto;
 
 impl Writer {
     pub(super) fn elementwise(&mut self, op: &Elementwise, x: &[&str], from: &[TensorType]) -> Result<String, Failure> {
@@ -13,6 +14,8 @@ impl Writer {
             Elementwise::Unary(f) => self.unary(*f, x, first),
             Elementwise::Binary(f) => {
                 let name = match f {
+                    Binary::Div if first.is_int() => return self.divided("Div", x, vec![], first),
+                    Binary::Mod if first.is_int() => return self.divided("Mod", x, vec![], first),
                     Binary::Add => "Add",
                     Binary::Sub => "Sub",
                     Binary::Mul => "Mul",
@@ -20,8 +23,8 @@ impl Writer {
                     Binary::Pow => "Pow",
                     Binary::Min => "Min",
                     Binary::Max => "Max",
+                    Binary::Rem if first.is_int() => return self.divided("Mod", x, vec![int("fmod", 1)], first),
                     Binary::Rem => return Ok(self.emit("Mod", x, vec![int("fmod", 1)])),
-                    Binary::Mod if first.is_int() => "Mod",
                     Binary::And if bools => "And",
                     Binary::Or if bools => "Or",
                     Binary::Xor if bools => "Xor",
@@ -70,6 +73,21 @@ impl Writer {
                 Ok(self.emit("Cast", x, attributes))
             }
         }
+    }
+
+    /// A division of integers, which by zero gives 0: the format says nothing of that, and ONNX Runtime dies of it.
+    fn divided(&mut self, op: &str, x: &[&str], how: Vec<AttributeProto>, d: DType) -> Result<String, Failure> {
+        let &[a, b] = x else { return Err("takes two operands".into()) };
+        if self.without_zeros.contains(b) {
+            return Ok(self.emit(op, x, how));
+        }
+        let zero = self.scalar(d, 0.0)?;
+        let none = self.emit("Equal", &[b, &zero], vec![]);
+        let some = self.emit("Not", &[&none], vec![]);
+        let (none, some) = (self.cast(&none, d)?, self.cast(&some, d)?);
+        let safe = self.emit("Add", &[b, &none], vec![]);
+        let y = self.emit(op, &[a, &safe], how);
+        Ok(self.emit("Mul", &[&y, &some], vec![]))
     }
 
     /// `log(1 + x)`: where `u = 1 + x` was rounded, the quotient `log(u) / (u − 1)` still is that of a number near x.

@@ -108,6 +108,9 @@ pub fn export(module: &Module) -> Result<Vec<u8>, ExportError> {
     Ok(model.encode_to_vec())
 }
 
+/// Elements of constants that are looked at.
+const MOST_LOOKED_AT: usize = 4096;
+
 /// A file being written.
 #[derive(Default)]
 struct Writer {
@@ -115,6 +118,8 @@ struct Writer {
     nodes: Vec<NodeProto>,
     /// Constants of the whole file: nested graphs see them too.
     constants: Vec<TensorProto>,
+    /// Names of constants that hold integers, none of which is 0.
+    without_zeros: BTreeSet<String>,
     /// Names of constants that are lists of integers.
     lists: HashMap<Vec<i64>, String>,
     /// Where symbols stand: a tensor and its axis, or an element of a tensor.
@@ -220,6 +225,9 @@ impl Writer {
     fn constant(&mut self, t: &Tensor) -> Result<String, Failure> {
         let name = self.fresh("constant");
         self.constants.push(tensor(&name, t)?);
+        if t.dtype().is_int() && t.numel() <= MOST_LOOKED_AT && t.elements().ints().is_some_and(|v| !v.contains(&0)) {
+            self.without_zeros.insert(name.clone());
+        }
         Ok(name)
     }
 

@@ -95,6 +95,7 @@ impl Writer {
 
     fn slice(&mut self, op: &Slice, x: &str, shape: &[Dim]) -> Result<String, Failure> {
         let (mut starts, mut ends, mut axes, mut steps) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut before = false;
         for (axis, n) in shape.iter().enumerate() {
             let (Some(s), Some(l), Some(&step)) = (op.starts.get(axis), op.limits.get(axis), op.strides.get(axis))
             else {
@@ -108,7 +109,10 @@ impl Writer {
                 // Before the first element, where −1 would be the last.
                 (true, Some(e)) if e < 0 => Dim::from(i64::MIN),
                 (true, Some(e)) => Dim::from(e),
-                (true, None) => return Err(format!("it goes down to {l}, which may lie before the axis")),
+                (true, None) => {
+                    before = true;
+                    l.clone()
+                }
             };
             starts.push(s.clone());
             ends.push(end);
@@ -118,7 +122,13 @@ impl Writer {
         if axes.is_empty() {
             return Ok(x.to_owned());
         }
-        let (starts, ends) = (self.sizes(&starts)?, self.sizes(&ends)?);
+        let (starts, mut ends) = (self.sizes(&starts)?, self.sizes(&ends)?);
+        if before {
+            // An end before the first element is only known when it is computed.
+            let (zero, lowest) = (self.list(&[0])?, self.list(&[i64::MIN])?);
+            let outside = self.emit("Less", &[&ends, &zero], vec![]);
+            ends = self.emit("Where", &[&outside, &lowest, &ends], vec![]);
+        }
         let (axes, steps) = (self.list(&axes)?, self.list(&steps)?);
         Ok(self.emit("Slice", &[x, &starts, &ends, &axes, &steps], vec![]))
     }

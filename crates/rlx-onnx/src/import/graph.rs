@@ -104,7 +104,13 @@ impl<'m> Importer<'m> {
             return self.inline(node, function);
         }
         let version = self.scope().opsets.get(&node.domain).copied().unwrap_or_default();
-        let entry = ops::find(&node.domain, &node.op_type, version)?;
+        let entry = match ops::find(&node.domain, &node.op_type, version) {
+            Ok(entry) => entry,
+            Err(failure) => match ops::custom_name(&node.domain, &node.op_type) {
+                Some(name) => return ops::custom(&mut NodeCx::new(self, node, version)?, name),
+                None => return Err(failure),
+            },
+        };
         let mut cx = NodeCx::new(self, node, version.min(ops::NEWEST_OPSET.max(1)))?;
         let results = (entry.run)(&mut cx)?;
         cx.warn_unread();

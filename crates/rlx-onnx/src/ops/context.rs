@@ -4,7 +4,8 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use rlx_ir::element::Elements;
-use rlx_ir::op::{Effect, EvalCx};
+use rlx_ir::op::{Effect, EvalCx, Op};
+use rlx_ir::ops::ShapeOp;
 use rlx_ir::{Builder, DType, Dim, DimBinding, IrError, Shape, Symbol, Tensor, TensorType, Value, ValueId};
 
 use crate::import::{Entry, Importer};
@@ -64,6 +65,9 @@ pub(crate) struct NodeCx<'a, 'm> {
 
 /// Elements of results of folding, in bytes.
 const MOST_FOLDED: usize = 64 << 10;
+
+/// Elements of a vector of sizes.
+const MOST_SIZES: usize = 1024;
 
 /// How far back folding follows operands.
 const DEEPEST_FOLD: usize = 24;
@@ -156,34 +160,32 @@ impl<'a, 'm> NodeCx<'a, 'm> {
         Ok(self.imp.default_of(v).or_else(|| self.known_tensor(v)))
     }
 
-    /// Floats of operand `i`, which must be known numbers.
-    pub fn floats_at(&mut self, i: usize, what: &str) -> Result<Vec<f64>, Failure> {
-        let t = self.content(i)?.ok_or_else(|| unknown(what))?;
-        t.elements().to_f64().ok_or_else(|| Failure::refused(format!("{what} must be numbers, got {}", t.dtype())))
-    }
-
-    /// Integers of operand `i`, which must be known numbers.
-    pub fn ints_at(&mut self, i: usize, what: &str) -> Result<Vec<i64>, Failure> {
-        let t = self.content(i)?.ok_or_else(|| unknown(what))?;
+    /// Integers of operand `i`; `None` if only the run tells them.
+    pub fn known_ints_at(&mut self, i: usize, what: &str) -> Result<Option<Vec<i64>>, Failure> {
+        let Some(t) = self.content(i)? else {
+            let v = self.input(i)?;
+            // Of no elements all are known.
+            let t = self.ty(v)?;
+            return Ok((t.shape.numel() == Dim::ZERO && t.dtype.is_int()).then(Vec::new));
+        };
         let elements = t.elements();
         let ints =
             elements.ints().ok_or_else(|| Failure::refused(format!("{what} must be integers, got {}", t.dtype())))?;
-        ints.iter()
+        let known = ints
+            .iter()
             .map(|&i| i64::try_from(i).map_err(|_| Failure::refused(format!("{what}: {i} is out of range"))))
-            .collect()
+            .collect::<Result<_, _>>()?;
+        Ok(Some(known))
     }
 
-    /// [`ints_at`](Self::ints_at), if operand `i` is given.
-    pub fn opt_ints_at(&mut self, i: usize, what: &str) -> Result<Option<Vec<i64>>, Failure> {
-        if self.has(i) { self.ints_at(i, what).map(Some) } else { Ok(None) }
-    }
-
-    /// The one integer of operand `i`, which must be a known number.
-    pub fn int_at(&mut self, i: usize, what: &str) -> Result<i64, Failure> {
-        match self.ints_at(i, what)?[..] {
-            [i] => Ok(i),
-            ref v => Err(Failure::refused(format!("{what} must be one number, got {}", v.len()))),
-        }
+    /// Floats of operand `i`; `None` if only the run tells them.
+    pub fn known_floats_at(&mut self, i: usize, what: &str) -> Result<Option<Vec<f64>>, Failure> {
+        let Some(t) = self.content(i)? else {
+            let v = self.input(i)?;
+            return Ok((self.shape(v)?.numel() == Dim::ZERO).then(Vec::new));
+        };
+        let floats = t.elements().to_f64();
+        floats.map(Some).ok_or_else(|| Failure::refused(format!("{what} must be numbers, got {}", t.dtype())))
     }
 
     /// Integers of a value that are known numbers.
@@ -203,33 +205,87 @@ impl<'a, 'm> NodeCx<'a, 'm> {
     /// The elements of an integer operand of rank ≤ 1 as sizes. Where they are not known, they get symbols that the program reads
     /// from the data when it runs.
     pub fn sizes(&mut self, v: ValueId, what: &str) -> Result<Vec<Dim>, Failure> {
-        if let Some(e) = self.elems(v) {
-            return Ok(e);
+        if let Some(known) = self.known_sizes(v) {
+            return Ok(known);
         }
-        if let Some(ints) = self.known_ints(v) {
-            return Ok(ints.into_iter().map(Dim::from).collect());
-        }
-        let t = self.ty(v)?;
-        let n = t.shape.numel().as_const().filter(|_| t.dtype.is_int() && t.shape.rank() <= 1);
-        let n =
-            n.ok_or_else(|| Failure::refused(format!("{what} must be a vector of integers of known length, got {t}")))?;
-        let symbols: Vec<Symbol> = (0..n).map(|_| self.imp.fresh_symbol("data")).collect();
-        let read = self.b().read_dims(v, symbols)?;
-        self.elems(read).ok_or_else(|| unknown(what))
+        let parts = self.parts(v);
+        self.sizes_beside(v, &parts, what)
     }
 
-    /// [`sizes`](Self::sizes) of operand `i`.
-    pub fn sizes_at(&mut self, i: usize, what: &str) -> Result<Vec<Dim>, Failure> {
+    /// [`sizes`](Self::sizes) of which some are known: only the others are read.
+    pub fn sizes_beside(&mut self, v: ValueId, known: &[Option<Dim>], what: &str) -> Result<Vec<Dim>, Failure> {
+        let t = self.ty(v)?;
+        let n = t.shape.numel().as_const().filter(|_| t.dtype.is_int() && t.shape.rank() <= 1);
+        let n = n.and_then(|n| usize::try_from(n).ok());
+        let n =
+            n.ok_or_else(|| Failure::refused(format!("{what} must be a vector of integers of known length, got {t}")))?;
+        let open: Vec<i64> = (0..n).filter(|&i| known.get(i).is_none_or(Option::is_none)).map(|i| i as i64).collect();
+        let symbols: Vec<Symbol> = open.iter().map(|_| self.imp.fresh_symbol("data")).collect();
+        let rest = if open.len() == n {
+            v
+        } else {
+            let at = self.ints_constant(&open)?;
+            self.b().gather(v, at, 0)?
+        };
+        let read = self.b().read_dims(rest, symbols)?;
+        let mut read = self.elems(read).ok_or_else(|| unknown(what))?.into_iter();
+        let mut all = Vec::with_capacity(n);
+        for i in 0..n {
+            let size = known.get(i).cloned().flatten().or_else(|| read.next());
+            all.push(size.ok_or_else(|| unknown(what))?);
+        }
+        Ok(all)
+    }
+
+    /// What is known of the elements of a vector that is joined of others; nothing is said of more elements than it may have.
+    pub fn parts(&mut self, v: ValueId) -> Vec<Option<Dim>> {
+        if let Some(known) = self.known_sizes(v) {
+            return known.into_iter().map(Some).collect();
+        }
+        let joined = self.b().graph().def_node(v).and_then(|(_, node)| match &node.op {
+            Op::ShapeOp(ShapeOp::Concat(c)) if c.axis == 0 => Some(node.operands.clone()),
+            _ => None,
+        });
+        let mut all = Vec::new();
+        for part in joined.unwrap_or_default() {
+            let n = self.b().shape(part).ok().and_then(|s| s.numel().as_const()).and_then(|n| usize::try_from(n).ok());
+            let Some(n) = n.filter(|&n| n <= MOST_SIZES) else { return Vec::new() };
+            match self.known_sizes(part) {
+                Some(known) if known.len() == n => all.extend(known.into_iter().map(Some)),
+                _ => all.extend(std::iter::repeat_n(None, n)),
+            }
+        }
+        all
+    }
+
+    /// The elements of an integer value as sizes, where no data tell them.
+    fn known_sizes(&mut self, v: ValueId) -> Option<Vec<Dim>> {
+        self.elems(v).or_else(|| Some(self.known_ints(v)?.into_iter().map(Dim::from).collect()))
+    }
+
+    /// [`sizes`](Self::sizes) of operand `i`, if no data tell them.
+    pub fn known_sizes_at(&mut self, i: usize, what: &str) -> Result<Option<Vec<Dim>>, Failure> {
         if let Some(t) = self.content(i)?
             && let Some(ints) = t.elements().ints()
         {
             let dim = |&i: &i128| {
                 i64::try_from(i).map(Dim::from).map_err(|_| Failure::refused(format!("{what}: {i} is out of range")))
             };
-            return ints.iter().map(dim).collect();
+            return ints.iter().map(dim).collect::<Result<_, _>>().map(Some);
         }
         let v = self.input(i)?;
-        self.sizes(v, what)
+        Ok(self.known_sizes(v))
+    }
+
+    /// [`sizes`](Self::sizes) of operand `i`.
+    pub fn sizes_at(&mut self, i: usize, what: &str) -> Result<Vec<Dim>, Failure> {
+        match self.known_sizes_at(i, what)? {
+            Some(known) => Ok(known),
+            None => {
+                let v = self.input(i)?;
+                self.sizes(v, what)
+            }
+        }
     }
 
     /// [`sizes_at`](Self::sizes_at) of an operand that has one element.

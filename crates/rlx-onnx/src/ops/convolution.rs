@@ -1,8 +1,11 @@
 //! Convolution and its transpose.
 
+use rlx_ir::dim::Constraint;
+use rlx_ir::ops::indexing::Combiner;
 use rlx_ir::{DType, Dim, ValueId};
 
 use super::context::{Failure, NodeCx, Out};
+use super::sizes::product;
 use super::{OpEntry, op};
 
 pub(super) const OPS: &[OpEntry] = &[
@@ -102,11 +105,17 @@ pub(super) fn kernel_of(cx: &mut NodeCx<'_, '_>, w: ValueId) -> Result<Vec<Dim>,
 }
 
 pub(super) fn conv(cx: &mut NodeCx<'_, '_>) -> Out {
-    let (x, w, bias) = (cx.input(0)?, cx.input(1)?, cx.opt(2)?);
+    let x = cx.input(0)?;
+    Ok(vec![conv_of(cx, x)?])
+}
+
+/// [`conv`] of a value in the place of operand 0.
+pub(super) fn conv_of(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<ValueId, Failure> {
+    let (w, bias) = (cx.input(1)?, cx.opt(2)?);
     let kernel = kernel_of(cx, w)?;
     let win = window(cx, x, &kernel)?;
     let groups = cx.int("group", 1)?;
-    Ok(vec![cx.b().conv(x, w, bias, &win.strides, &win.dilations, &win.low, &win.high, groups)?])
+    Ok(cx.b().conv(x, w, bias, &win.strides, &win.dilations, &win.low, &win.high, groups)?)
 }
 
 fn conv_integer(cx: &mut NodeCx<'_, '_>) -> Out {
@@ -175,7 +184,9 @@ fn conv_transpose(cx: &mut NodeCx<'_, '_>) -> Out {
 /// Columns of patches added up to an image: a transposed convolution whose kernel has a single one for each patch element.
 fn col2im(cx: &mut NodeCx<'_, '_>) -> Out {
     let x = cx.input(0)?;
-    let (image, block) = (cx.ints_at(1, "the image shape")?, cx.ints_at(2, "the block shape")?);
+    let image = cx.known_ints_at(1, "the image shape")?;
+    let block = cx.known_ints_at(2, "the block shape")?;
+    let (Some(image), Some(block)) = (image, block) else { return patches_added(cx, x) };
     let n = image.len();
     let strides = per_axis(cx, "strides", n, 1)?;
     let dilations = per_axis(cx, "dilations", n, 1)?;
@@ -215,4 +226,76 @@ fn col2im(cx: &mut NodeCx<'_, '_>) -> Out {
     let x = b.reshape(x, grid)?;
     let pad = |at: usize| pads[at..at + n].iter().map(|&p| Dim::from(p)).collect::<Vec<_>>();
     Ok(vec![b.conv_transpose(x, w, None, &strides, &dilations, &pad(0), &pad(n), &rest, groups)?])
+}
+
+/// The same where only the run tells the shape of the image or of the blocks: every element is added where it belongs.
+fn patches_added(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Out {
+    let (image, block) = (cx.sizes_at(1, "the image shape")?, cx.sizes_at(2, "the block shape")?);
+    let n = image.len();
+    let (strides, dilations) = (per_axis(cx, "strides", n, 1)?, per_axis(cx, "dilations", n, 1)?);
+    let pads = per_axis(cx, "pads", 2 * n, 0)?;
+    if block.len() != n || strides.iter().chain(&dilations).any(|&k| !(1..=1 << 20).contains(&k)) {
+        return Err(Failure::refused(format!(
+            "blocks of {} axes, strides {strides:?} and dilations {dilations:?} do not fit an image of {n}",
+            block.len()
+        )));
+    }
+    let shape = cx.shape(x)?;
+    let [batch, columns, _] = shape.dims() else {
+        return Err(Failure::refused(format!("the operand must have axes [N, C·block, patches], got {shape}")));
+    };
+    let mut grid = Vec::new();
+    for i in 0..n {
+        let extent = (&block[i] - 1) * dilations[i] + 1;
+        let free = &image[i] + pads[i] + pads[i + n] - extent;
+        cx.require(Constraint::Le(Dim::ONE, block[i].clone()), "blocks")?;
+        cx.require(Constraint::Le(Dim::ZERO, free.clone()), "a block fits into the image")?;
+        grid.push(free.floor_div(strides[i]) + 1);
+    }
+    let (taps, patches, pixels) = (product(&block), product(&grid), product(&image));
+    let channels = columns.floor_div(taps.clone());
+    // Where tap t of patch l stands in the image, axis by axis, and whether it does.
+    let t = cx.b().iota(DType::I64, [taps.clone(), Dim::ONE], 0)?;
+    let l = cx.b().iota(DType::I64, [Dim::ONE, patches.clone()], 1)?;
+    let (mut at, mut inside) = (None, None);
+    for i in 0..n {
+        let mut part = |v: ValueId, sizes: &[Dim], step: i64| -> Result<ValueId, Failure> {
+            let (behind, size) = (product(&sizes[i + 1..]), sizes[i].clone());
+            let (behind, size) = (cx.b().from_dim(behind)?, cx.b().from_dim(size)?);
+            let v = cx.b().div(v, behind)?;
+            let v = cx.b().rem(v, size)?;
+            cx.times(v, step as f64)
+        };
+        let (tap, patch) = (part(t, &block, dilations[i])?, part(l, &grid, strides[i])?);
+        let place = cx.b().add(tap, patch)?;
+        let place = cx.plus(place, -(pads[i] as f64))?;
+        let (zero, last) = (cx.scalar_like(place, 0.0)?, cx.b().from_dim(&image[i] - 1)?);
+        let here = cx.between(place, zero, last)?;
+        let step = cx.b().from_dim(product(&image[i + 1..]))?;
+        let place = cx.b().mul(place, step)?;
+        at = Some(match at {
+            Some(a) => cx.b().add(a, place)?,
+            None => place,
+        });
+        inside = Some(match inside {
+            Some(a) => cx.b().and(a, here)?,
+            None => here,
+        });
+    }
+    let (Some(at), Some(inside)) = (at, inside) else { return Err(Failure::refused("the image has no axes")) };
+    let planes = batch * &channels;
+    let cells = &taps * &patches;
+    // What lies in the border goes nowhere: as a zero to the first pixel.
+    let first = cx.scalar_like(at, 0.0)?;
+    let at = cx.b().select(inside, at, first)?;
+    let at = cx.b().reshape(at, [Dim::ONE, cells.clone()])?;
+    let at = cx.b().broadcast_to(at, [planes.clone(), cells.clone()])?;
+    let none = cx.scalar_like(x, 0.0)?;
+    let b = cx.b();
+    let x = b.reshape(x, [planes.clone(), taps, patches])?;
+    let x = b.select(inside, x, none)?;
+    let x = b.reshape(x, [planes.clone(), cells])?;
+    let blank = b.broadcast_to(none, [planes, pixels])?;
+    let y = b.scatter_elements(blank, at, x, 1, Combiner::Add)?;
+    Ok(vec![b.reshape(y, [batch.clone(), channels].into_iter().chain(image))?])
 }

@@ -4,6 +4,7 @@ use rlx_ir::ops::indexing::Combiner;
 use rlx_ir::ops::reduction::{ArgKind, CumKind};
 use rlx_ir::{DType, Dim, Tensor};
 
+use super::axes::{Arranged, Axes, Named};
 use super::context::{Failure, NodeCx, Out};
 use super::{OpEntry, old, op};
 use crate::import::scalar;
@@ -36,8 +37,22 @@ fn gather(cx: &mut NodeCx<'_, '_>) -> Out {
 
 fn cumulative(cx: &mut NodeCx<'_, '_>, kind: CumKind) -> Out {
     let x = cx.input(0)?;
-    let axis = cx.int_at(1, "the axis")?;
     let (exclusive, reverse) = (cx.flag("exclusive", false)?, cx.flag("reverse", false)?);
+    let axis = cx.axes_at(1, "the axis")?.ok_or_else(|| Failure::refused("the axis is missing"))?;
+    let axis = match axis {
+        Axes::Data(axis) => {
+            let shape = cx.shape(x)?.into_dims();
+            let named = Named::one(cx, axis, shape.len())?;
+            let apart = Arranged::of(cx, &named, &shape, false)?;
+            let rows = apart.matrix(cx, x, &[])?;
+            let y = cx.b().cumulative(rows, kind, 1, exclusive, reverse)?;
+            return Ok(vec![apart.back(cx, &named, y, Some(&shape))?]);
+        }
+        Axes::Known(axes) => match axes[..] {
+            [axis] => axis,
+            _ => return Err(Failure::refused(format!("the axis must be one number, got {}", axes.len()))),
+        },
+    };
     Ok(vec![cx.b().cumulative(x, kind, axis, exclusive, reverse)?])
 }
 
@@ -115,7 +130,7 @@ fn gather_elements(cx: &mut NodeCx<'_, '_>) -> Out {
     Ok(vec![cx.b().gather_elements(x, indices, axis)?])
 }
 
-fn gather_nd(cx: &mut NodeCx<'_, '_>) -> Out {
+pub(super) fn gather_nd(cx: &mut NodeCx<'_, '_>) -> Out {
     let (x, indices) = (cx.input(0)?, cx.input(1)?);
     let batch = cx.int("batch_dims", 0)?;
     let batch = usize::try_from(batch).map_err(|_| Failure::refused(format!("attribute `batch_dims` is {batch}")))?;

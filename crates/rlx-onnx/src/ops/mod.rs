@@ -1,9 +1,11 @@
 //! ONNX's ops, one line each in a table of their group: name, operator-set versions, and the function that imports a node.
 
 mod attention;
+mod axes;
 mod context;
 mod control;
 mod convolution;
+mod custom;
 mod elementwise;
 mod indexing;
 mod linear;
@@ -16,16 +18,19 @@ mod random;
 mod recent;
 mod recurrent;
 mod reduction;
+mod resample;
 mod resize;
 mod sampling;
 mod selection;
 mod shape;
 mod signal;
 mod sizes;
+mod slicing;
 mod text;
 mod training;
 
 pub(crate) use context::{Failure, NodeCx, Out};
+pub(crate) use custom::{custom, custom_name};
 pub(crate) use shape::constant_tensor;
 
 /// The newest operator set of the standard domain that the tables know.
@@ -65,6 +70,7 @@ fn tables() -> impl Iterator<Item = &'static [OpEntry]> {
     let standard = [
         elementwise::OPS,
         shape::OPS,
+        slicing::OPS,
         indexing::OPS,
         reduction::OPS,
         linear::OPS,

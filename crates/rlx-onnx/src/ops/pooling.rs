@@ -54,6 +54,12 @@ fn reduce_window(
     Ok(cx.b().reduce_window(x, op)?)
 }
 
+/// The largest elements of a value in the windows that the node names.
+pub(super) fn max_of(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<ValueId, Failure> {
+    let p = pool(cx, x)?;
+    reduce_window(cx, x, p, WindowKind::Max, false)
+}
+
 fn max_pool(cx: &mut NodeCx<'_, '_>) -> Out {
     let x = cx.input(0)?;
     let p = pool(cx, x)?;

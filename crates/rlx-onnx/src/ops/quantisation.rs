@@ -98,12 +98,23 @@ pub(super) fn dequantize(cx: &mut NodeCx<'_, '_>) -> Out {
     let (x, scale, zero) = (cx.input(0)?, cx.input(1)?, cx.opt(2)?);
     let (axis, block) = (cx.int("axis", 1)?, cx.int("block_size", 0)?);
     let said = cx.opt_dtype_unless_zero("output_dtype")?;
-    let scale = spread(cx, scale, x, axis, block)?;
-    let zero = zero.map(|z| spread(cx, z, x, axis, block)).transpose()?;
     let to = match said {
         Some(d) => d,
         None => cx.dtype(scale)?,
     };
+    Ok(vec![made_real(cx, x, (scale, zero), (axis, block), to)?])
+}
+
+/// Integers less their zero points times their scales, which may differ along an axis or by blocks of it.
+pub(super) fn made_real(
+    cx: &mut NodeCx<'_, '_>,
+    x: ValueId,
+    (scale, zero): (ValueId, Option<ValueId>),
+    (axis, block): (i64, i64),
+    to: DType,
+) -> Result<ValueId, Failure> {
+    let scale = spread(cx, scale, x, axis, block)?;
+    let zero = zero.map(|z| spread(cx, z, x, axis, block)).transpose()?;
     let integer = cx.dtype(x)?.is_int();
     // Differences of integers are exact in i32; small floats are exact in f32.
     let wide = if to == DType::F64 { DType::F64 } else { DType::F32 };
@@ -118,7 +129,7 @@ pub(super) fn dequantize(cx: &mut NodeCx<'_, '_>) -> Out {
     let b = cx.b();
     let (y, s) = (b.convert(y, wide)?, b.convert(scale, wide)?);
     let y = b.mul(y, s)?;
-    Ok(vec![b.convert(y, to)?])
+    Ok(b.convert(y, to)?)
 }
 
 /// Scale and zero point follow from the operand's own range, which is widened to hold 0.
@@ -182,7 +193,13 @@ fn quantized_matmul(cx: &mut NodeCx<'_, '_>) -> Out {
 
 /// A convolution of quantised operands, exact in integers, and quantised again. Kernel scales may differ by output channel.
 fn quantized_conv(cx: &mut NodeCx<'_, '_>) -> Out {
-    let (x, x_scale, x_zero) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+    let x = cx.input(0)?;
+    Ok(vec![quantized_conv_of(cx, x)?])
+}
+
+/// [`quantized_conv`] of a value in the place of operand 0.
+pub(super) fn quantized_conv_of(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<ValueId, Failure> {
+    let (x_scale, x_zero) = (cx.input(1)?, cx.input(2)?);
     let (w, w_scale, w_zero) = (cx.input(3)?, cx.input(4)?, cx.input(5)?);
     let (y_scale, y_zero, bias) = (cx.input(6)?, cx.input(7)?, cx.opt(8)?);
     let to = cx.dtype(y_zero)?;
@@ -212,5 +229,5 @@ fn quantized_conv(cx: &mut NodeCx<'_, '_>) -> Out {
     let y = b.convert(y, DType::F32)?;
     let y = b.mul(y, k)?;
     let zero = crate::import::scalar(cx.b(), y_zero)?;
-    Ok(vec![round_to(cx, y, to, Some(zero), true)?])
+    round_to(cx, y, to, Some(zero), true)
 }

@@ -42,11 +42,11 @@ struct Layer {
 }
 
 /// Reads a layer whose cell applies `functions` functions, `optional` operands of which may follow x, w and r.
-fn layer(cx: &mut NodeCx<'_, '_>, functions: usize, optional: usize) -> Result<Layer, Failure> {
+fn layer(cx: &mut NodeCx<'_, '_>, functions: usize, optional: usize, weights: [ValueId; 2]) -> Result<Layer, Failure> {
     let direction = cx.word("direction", "forward", DIRECTIONS)?;
     let batch_first = cx.flag("layout", false)?;
     let mut x = cx.input(0)?;
-    let (w, r) = (cx.input(1)?, cx.input(2)?);
+    let [w, r] = weights;
     if batch_first {
         x = swapped(cx, x)?;
     }
@@ -126,8 +126,19 @@ fn results(cx: &mut NodeCx<'_, '_>, batch_first: bool, mut out: Vec<ValueId>) ->
     Ok(out)
 }
 
+/// The weights that are operands 1 and 2.
+fn weights(cx: &mut NodeCx<'_, '_>) -> Result<[ValueId; 2], Failure> {
+    Ok([cx.input(1)?, cx.input(2)?])
+}
+
 fn lstm(cx: &mut NodeCx<'_, '_>) -> Out {
-    let l = layer(cx, 3, 5)?;
+    let weights = weights(cx)?;
+    lstm_of(cx, weights)
+}
+
+/// [`lstm`] with values in the place of its weights.
+pub(super) fn lstm_of(cx: &mut NodeCx<'_, '_>, weights: [ValueId; 2]) -> Out {
+    let l = layer(cx, 3, 5, weights)?;
     let op = Lstm {
         direction: l.direction,
         hidden: l.hidden,
@@ -145,7 +156,8 @@ fn lstm(cx: &mut NodeCx<'_, '_>) -> Out {
 }
 
 fn gru(cx: &mut NodeCx<'_, '_>) -> Out {
-    let l = layer(cx, 2, 3)?;
+    let weights = weights(cx)?;
+    let l = layer(cx, 2, 3, weights)?;
     let op = Gru {
         direction: l.direction,
         hidden: l.hidden,
@@ -161,7 +173,8 @@ fn gru(cx: &mut NodeCx<'_, '_>) -> Out {
 }
 
 fn rnn(cx: &mut NodeCx<'_, '_>) -> Out {
-    let l = layer(cx, 1, 3)?;
+    let weights = weights(cx)?;
+    let l = layer(cx, 1, 3, weights)?;
     let op = Rnn {
         direction: l.direction,
         hidden: l.hidden,

@@ -3,6 +3,7 @@
 use rlx_ir::ops::reduction::ReduceKind;
 use rlx_ir::{Builder, DType, IrError, ValueId};
 
+use super::axes::{Arranged, Axes, Named};
 use super::context::{NodeCx, Out};
 use super::{OpEntry, op};
 
@@ -33,11 +34,25 @@ fn reduce(
     let keep = cx.flag("keepdims", true)?;
     let rank = cx.rank(x)? as i64;
     let (axes, none) = if cx.version < since {
-        (cx.opt_ints("axes")?, false)
+        (cx.opt_ints("axes")?.map(Axes::Known), false)
     } else {
-        (cx.opt_ints_at(1, "the axes")?, cx.flag("noop_with_empty_axes", false)?)
+        (cx.axes_at(1, "the axes")?, cx.flag("noop_with_empty_axes", false)?)
     };
-    let axes = axes.unwrap_or_default();
+    let axes = match axes {
+        None => Vec::new(),
+        Some(Axes::Known(axes)) => axes,
+        Some(Axes::Data(axes)) => {
+            let mut named = Named::of(cx, axes, rank as usize)?;
+            if !none {
+                named = named.or_all(cx)?;
+            }
+            let shape = cx.shape(x)?.into_dims();
+            let apart = Arranged::of(cx, &named, &shape, !keep)?;
+            let rows = apart.matrix(cx, x, &[])?;
+            let y = f(cx.b(), rows, &[1], false)?;
+            return Ok(vec![cx.b().reshape(y, apart.rest)?]);
+        }
+    };
     if axes.is_empty() && none {
         // The functions before and after the sum still apply: an axis of size 1 is added, reduced and dropped.
         let wide = cx.b().expand_dims(x, &[0])?;

@@ -288,7 +288,7 @@ fn affine_grid(cx: &mut NodeCx<'_, '_>) -> Out {
     Ok(vec![cx.b().reshape(y, dims)?])
 }
 
-fn grid_sample(cx: &mut NodeCx<'_, '_>) -> Out {
+pub(super) fn grid_sample(cx: &mut NodeCx<'_, '_>) -> Out {
     let (x, grid) = (cx.input(0)?, cx.input(1)?);
     let centres = cx.flag("align_corners", false)?;
     let modes = [

@@ -14,9 +14,15 @@ pub(super) const OPS: &[OpEntry] =
 
 /// Distinct rows: sorted, equal ones are neighbours, and the first of each run stands for it.
 fn unique(cx: &mut NodeCx<'_, '_>) -> Out {
-    let x = cx.input(0)?;
     let sorted = cx.flag("sorted", true)?;
     let axis = cx.opt_int("axis")?;
+    unique_of(cx, sorted, axis)
+}
+
+/// Distinct slices along an axis, or distinct elements, ascending or in the order in which they are met: they, where each is met first,
+/// which of them each slice is, and how often there are.
+pub(super) fn unique_of(cx: &mut NodeCx<'_, '_>, sorted: bool, axis: Option<i64>) -> Out {
+    let x = cx.input(0)?;
     let shape = cx.shape(x)?;
     // Rows [n, m]: slices along the axis, or single elements.
     let (rows, rest) = match axis {

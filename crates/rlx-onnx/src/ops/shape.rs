@@ -2,9 +2,9 @@
 
 use rlx_ir::dim::Constraint;
 use rlx_ir::ops::reduction::ReduceKind;
-use rlx_ir::ops::shape::PadMode;
 use rlx_ir::{DType, Dim, Tensor, ValueId};
 
+use super::axes::{Axes, Named};
 use super::context::{Failure, NodeCx, Out};
 use super::sizes::product;
 use super::{OpEntry, op};
@@ -23,11 +23,8 @@ pub(super) const OPS: &[OpEntry] = &[
     op("Flatten", 1, flatten),
     op("Concat", 4, concat),
     op("Split", 2, split),
-    op("Slice", 1, slice),
     op("Expand", 8, expand),
     op("Tile", 6, tile),
-    op("Pad", 2, pad),
-    op("CenterCropPad", 18, center_crop_pad),
     op("DepthToSpace", 1, depth_to_space),
     op("SpaceToDepth", 1, space_to_depth),
     op("Shape", 1, shape_of),
@@ -36,6 +33,9 @@ pub(super) const OPS: &[OpEntry] = &[
     op("EyeLike", 9, eye_like),
     op("Trilu", 14, trilu),
 ];
+
+/// Axes that data may add.
+const MOST_AXES: usize = 64;
 
 fn identity(cx: &mut NodeCx<'_, '_>) -> Out {
     Ok(vec![cx.input(0)?])
@@ -88,17 +88,15 @@ fn reshape(cx: &mut NodeCx<'_, '_>) -> Out {
     let x = cx.input(0)?;
     let allow_zero = cx.flag("allowzero", false)?;
     let from = cx.shape(x)?.into_dims();
-    let mut to = match cx.content(1)? {
-        Some(_) => cx.sizes_at(1, "the shape")?,
+    let mut to = match cx.known_sizes_at(1, "the shape")? {
+        Some(known) => known,
         None => {
             let shape = cx.input(1)?;
-            match cx.elems(shape) {
-                Some(e) => e,
-                None => {
-                    let resolved = resolve_shape(cx, shape, &from, allow_zero)?;
-                    cx.sizes(resolved, "the shape")?
-                }
-            }
+            let resolved = resolve_shape(cx, shape, &from, allow_zero)?;
+            // A size that is known to be one stays what it is.
+            let mut parts = cx.parts(shape);
+            parts.iter_mut().for_each(|d| *d = d.take().filter(|d| d.as_const().is_none_or(|c| c > 0)));
+            cx.sizes_beside(resolved, &parts, "the shape")?
         }
     };
     let is = |d: &Dim, c: i64| d.as_const() == Some(c);
@@ -185,15 +183,20 @@ fn transpose(cx: &mut NodeCx<'_, '_>) -> Out {
     Ok(vec![cx.b().transpose(x, &perm)?])
 }
 
-/// Axes from the attribute, or from operand 1 since `since`.
-fn axes_of(cx: &mut NodeCx<'_, '_>, since: i64) -> Result<Option<Vec<i64>>, Failure> {
-    if cx.version < since { cx.opt_ints("axes") } else { cx.opt_ints_at(1, "the axes") }
+/// Axes from the attribute, or from operand 1 since operator set 13.
+fn axes_of(cx: &mut NodeCx<'_, '_>) -> Result<Option<Axes>, Failure> {
+    if cx.version < 13 { Ok(cx.opt_ints("axes")?.map(Axes::Known)) } else { cx.axes_at(1, "the axes") }
 }
 
 fn squeeze(cx: &mut NodeCx<'_, '_>) -> Out {
     let x = cx.input(0)?;
-    if let Some(axes) = axes_of(cx, 13)? {
-        return Ok(vec![cx.b().squeeze(x, &axes)?]);
+    match axes_of(cx)? {
+        Some(Axes::Known(axes)) => return Ok(vec![cx.b().squeeze(x, &axes)?]),
+        Some(Axes::Data(axes)) => {
+            let rank = cx.rank(x)?;
+            return Ok(vec![Named::of(cx, axes, rank)?.squeeze(cx, x)?]);
+        }
+        None => {}
     }
     if let Some(d) = cx.shape(x)?.iter().find(|d| !d.is_const()) {
         return Err(Failure::refused(format!("without axes, it must be known whether the size {d} is 1")));
@@ -203,8 +206,23 @@ fn squeeze(cx: &mut NodeCx<'_, '_>) -> Out {
 
 fn unsqueeze(cx: &mut NodeCx<'_, '_>) -> Out {
     let x = cx.input(0)?;
-    let axes = axes_of(cx, 13)?.ok_or_else(|| Failure::refused("the axes are missing"))?;
-    Ok(vec![cx.b().expand_dims(x, &axes)?])
+    match axes_of(cx)?.ok_or_else(|| Failure::refused("the axes are missing"))? {
+        Axes::Known(axes) => Ok(vec![cx.b().expand_dims(x, &axes)?]),
+        Axes::Data(axes) => Ok(vec![unsqueezed(cx, x, axes)?]),
+    }
+}
+
+/// The operand with axes of one element where data say.
+pub(super) fn unsqueezed(cx: &mut NodeCx<'_, '_>, x: ValueId, axes: ValueId) -> Result<ValueId, Failure> {
+    let n = cx.shape(axes)?.numel();
+    let n = n.as_const().and_then(|n| usize::try_from(n).ok()).filter(|&n| n <= MOST_AXES);
+    let n = n.ok_or_else(|| {
+        Failure::refused(format!(
+            "the number of axes must be known when the model is compiled, and at most {MOST_AXES}"
+        ))
+    })?;
+    let rank = cx.rank(x)?;
+    Named::of(cx, axes, rank + n)?.unsqueeze(cx, x)
 }
 
 fn flatten(cx: &mut NodeCx<'_, '_>) -> Out {
@@ -244,99 +262,6 @@ fn split(cx: &mut NodeCx<'_, '_>) -> Out {
     Ok(cx.b().split_even(x, axis, parts)?)
 }
 
-fn slice(cx: &mut NodeCx<'_, '_>) -> Out {
-    let x = cx.input(0)?;
-    let shape = cx.shape(x)?;
-    let by_attribute = cx.version < 10;
-    let (axes, steps) = if by_attribute {
-        (cx.opt_ints("axes")?, None)
-    } else {
-        (cx.opt_ints_at(3, "the axes")?, cx.opt_ints_at(4, "the steps")?)
-    };
-    let given = |v: Option<Vec<i64>>| v.unwrap_or_default().into_iter().map(Dim::from).collect::<Vec<_>>();
-    let (starts, ends) = if by_attribute {
-        (Bounds::Written(given(cx.opt_ints("starts")?)), Bounds::Written(given(cx.opt_ints("ends")?)))
-    } else {
-        (slice_bounds(cx, 1, "the starts")?, slice_bounds(cx, 2, "the ends")?)
-    };
-    let n = starts.len(cx)?;
-    let axes = axes.unwrap_or_else(|| (0..n as i64).collect());
-    let steps = steps.unwrap_or_else(|| vec![1; n]);
-    if axes.len() != n || steps.len() != n || ends.len(cx)? != n {
-        let m = ends.len(cx)?;
-        return Err(Failure::refused(format!("{n} starts, {m} ends, {} axes and {} steps", axes.len(), steps.len())));
-    }
-    if steps.contains(&0) {
-        return Err(Failure::refused("a step is 0; steps must not be 0"));
-    }
-    let at = axes.iter().map(|&a| cx.axis(x, a)).collect::<Result<Vec<_>, _>>()?;
-    if let (Bounds::Written(starts), Bounds::Written(ends)) = (&starts, &ends) {
-        let mut y = x;
-        for (((&axis, start), end), &step) in axes.iter().zip(starts).zip(ends).zip(&steps) {
-            y = cx.b().slice_axis(y, axis, start.clone(), end.clone(), step)?;
-        }
-        return Ok(vec![y]);
-    }
-    let sizes: Vec<Dim> = at.iter().filter_map(|&a| shape.get(a).cloned()).collect();
-    let starts = starts.read(cx, &sizes, &steps, "the starts")?;
-    let ends = ends.read(cx, &sizes, &steps, "the ends")?;
-    let mut y = x;
-    for (((&axis, start), end), &step) in at.iter().zip(starts).zip(ends).zip(&steps) {
-        y = cx.range_of(y, axis, start, end, step)?;
-    }
-    Ok(vec![y])
-}
-
-/// Starts or ends of a slice.
-enum Bounds {
-    /// As dims, which may count from the end.
-    Written(Vec<Dim>),
-    /// As data.
-    Data(ValueId),
-}
-
-fn slice_bounds(cx: &mut NodeCx<'_, '_>, i: usize, what: &str) -> Result<Bounds, Failure> {
-    if cx.content(i)?.is_some() {
-        return cx.sizes_at(i, what).map(Bounds::Written);
-    }
-    let v = cx.input(i)?;
-    Ok(cx.elems(v).map_or(Bounds::Data(v), Bounds::Written))
-}
-
-impl Bounds {
-    fn len(&self, cx: &mut NodeCx<'_, '_>) -> Result<usize, Failure> {
-        match self {
-            Bounds::Written(v) => Ok(v.len()),
-            Bounds::Data(v) => {
-                let n = cx.shape(*v)?.numel().as_const().and_then(|n| usize::try_from(n).ok());
-                n.ok_or_else(|| Failure::refused("the number of starts and ends must be known"))
-            }
-        }
-    }
-
-    /// The bounds within their axes. Arithmetic brings them there before they become sizes, which cannot be negative.
-    fn read(self, cx: &mut NodeCx<'_, '_>, sizes: &[Dim], steps: &[i64], what: &str) -> Result<Vec<Dim>, Failure> {
-        let v = match self {
-            Bounds::Data(v) => cx.b().convert(v, DType::I64)?,
-            Bounds::Written(elems) => cx.b().from_dims(elems)?,
-        };
-        let n = cx.b().from_dims(sizes.to_vec())?;
-        // Positions of a descending slice lie between −1 and the last index; one is added on the way.
-        let down: Vec<i64> = steps.iter().map(|&s| i64::from(s < 0)).collect();
-        let shift = cx.ints_constant(&down)?;
-        let zero = cx.scalar_like(v, 0.0)?;
-        let b = cx.b();
-        let negative = b.lt(v, zero)?;
-        let from_end = b.add(v, n)?;
-        let at = b.select(negative, from_end, v)?;
-        // Clamped before the shift, which could overflow at the far ends.
-        let (lo, hi) = (b.neg(shift)?, b.sub(n, shift)?);
-        let at = b.clamp(at, lo, hi)?;
-        let at = b.add(at, shift)?;
-        Ok(cx.sizes(at, what)?.into_iter().zip(down).map(|(d, s)| d - s).collect())
-    }
-}
-
 fn expand(cx: &mut NodeCx<'_, '_>) -> Out {
     let x = cx.input(0)?;
     let to = cx.sizes_at(1, "the shape")?;
@@ -347,63 +272,6 @@ fn tile(cx: &mut NodeCx<'_, '_>) -> Out {
     let x = cx.input(0)?;
     let repeats = cx.sizes_at(1, "the repeats")?;
     Ok(vec![cx.b().tile(x, &repeats)?])
-}
-
-const PAD_MODES: &[(&str, PadMode)] =
-    &[("constant", PadMode::Constant), ("edge", PadMode::Edge), ("reflect", PadMode::Reflect), ("wrap", PadMode::Wrap)];
-
-fn pad(cx: &mut NodeCx<'_, '_>) -> Out {
-    let x = cx.input(0)?;
-    let rank = cx.rank(x)?;
-    let mode = cx.word("mode", "constant", PAD_MODES)?;
-    let (pads, value) = if cx.version < 11 {
-        let pads = cx.opt_ints("pads")?.ok_or_else(|| Failure::refused("attribute `pads` is missing"))?;
-        let value = cx.float("value", 0.0)?;
-        (pads.into_iter().map(Dim::from).collect::<Vec<_>>(), Some(cx.scalar_like(x, value)?))
-    } else {
-        let value = if mode == PadMode::Constant { cx.opt(2)? } else { None };
-        let value = value.map(|v| scalar(cx.b(), v)).transpose()?;
-        (cx.sizes_at(1, "the pads")?, value)
-    };
-    let axes = if cx.version < 18 { None } else { cx.opt_ints_at(3, "the axes")? };
-    let axes = match axes {
-        Some(a) => a.iter().map(|&a| cx.axis(x, a)).collect::<Result<Vec<_>, _>>()?,
-        None => (0..rank).collect(),
-    };
-    if pads.len() != 2 * axes.len() {
-        return Err(Failure::refused(format!("{} pads for {} axes; two for each are needed", pads.len(), axes.len())));
-    }
-    let (mut low, mut high) = (vec![Dim::ZERO; rank], vec![Dim::ZERO; rank]);
-    for (i, &a) in axes.iter().enumerate() {
-        (low[a], high[a]) = (pads[i].clone(), pads[i + axes.len()].clone());
-    }
-    Ok(vec![cx.b().pad(x, value, low, high, mode)?])
-}
-
-fn center_crop_pad(cx: &mut NodeCx<'_, '_>) -> Out {
-    let x = cx.input(0)?;
-    let shape = cx.shape(x)?;
-    let to = cx.sizes_at(1, "the sizes")?;
-    let axes = match cx.opt_ints("axes")? {
-        Some(a) => a.iter().map(|&a| cx.axis(x, a)).collect::<Result<Vec<_>, _>>()?,
-        None => (0..shape.rank()).collect(),
-    };
-    if to.len() != axes.len() {
-        return Err(Failure::refused(format!("{} sizes for {} axes", to.len(), axes.len())));
-    }
-    let (mut low, mut high) = (vec![Dim::ZERO; shape.rank()], vec![Dim::ZERO; shape.rank()]);
-    let mut cropped = x;
-    for (&a, t) in axes.iter().zip(&to) {
-        let d = &shape[a];
-        // The half that is rounded down stands before, whether it is cropped or added.
-        let start = (d - t).max(Dim::ZERO).floor_div(2);
-        let kept = d.min(t);
-        cropped = cx.range_of(cropped, a, start.clone(), start + &kept, 1)?;
-        let missing = t - &kept;
-        low[a] = missing.floor_div(2);
-        high[a] = &missing - &low[a];
-    }
-    Ok(vec![cx.b().pad(cropped, None, low, high, PadMode::Constant)?])
 }
 
 fn depth_to_space(cx: &mut NodeCx<'_, '_>) -> Out {
@@ -448,7 +316,12 @@ fn size_of(cx: &mut NodeCx<'_, '_>) -> Out {
 }
 
 fn range(cx: &mut NodeCx<'_, '_>) -> Out {
-    let mut v = [cx.input(0)?, cx.input(1)?, cx.input(2)?];
+    let v = [cx.input(0)?, cx.input(1)?, cx.input(2)?];
+    range_of(cx, v)
+}
+
+/// Numbers from a start to a limit in steps.
+pub(super) fn range_of(cx: &mut NodeCx<'_, '_>, mut v: [ValueId; 3]) -> Out {
     for x in &mut v {
         *x = scalar(cx.b(), *x)?;
     }
@@ -508,7 +381,7 @@ fn eye_like(cx: &mut NodeCx<'_, '_>) -> Out {
     Ok(vec![b.convert(on, dtype)?])
 }
 
-fn trilu(cx: &mut NodeCx<'_, '_>) -> Out {
+pub(super) fn trilu(cx: &mut NodeCx<'_, '_>) -> Out {
     let x = cx.input(0)?;
     let upper = cx.flag("upper", true)?;
     let k = match cx.opt(1)? {

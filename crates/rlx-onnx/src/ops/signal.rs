@@ -6,6 +6,7 @@ use rlx_ir::dim::Constraint;
 use rlx_ir::ops::signal::Fft;
 use rlx_ir::{DType, Dim, ValueId};
 
+use super::axes::{Arranged, Axes, Named};
 use super::context::{Failure, NodeCx, Out};
 use super::{OpEntry, op};
 
@@ -101,10 +102,15 @@ fn dft(cx: &mut NodeCx<'_, '_>) -> Out {
     let (inverse, onesided) = (cx.flag("inverse", false)?, cx.flag("onesided", false)?);
     let axis = if cx.version < 20 {
         cx.int("axis", 1)?
-    } else if cx.has(2) {
-        cx.int_at(2, "the axis")?
     } else {
-        -2
+        match cx.axes_at(2, "the axis")? {
+            None => -2,
+            Some(Axes::Data(axis)) => return dft_along(cx, x, axis, inverse, onesided),
+            Some(Axes::Known(axes)) => match axes[..] {
+                [axis] => axis,
+                _ => return Err(Failure::refused(format!("the axis must be one number, got {}", axes.len()))),
+            },
+        }
     };
     let axis = cx.axis(x, axis)?;
     if axis + 1 == cx.rank(x)? {
@@ -117,6 +123,25 @@ fn dft(cx: &mut NodeCx<'_, '_>) -> Out {
         false => size,
     };
     Ok(vec![cx.b().fft(x, Fft { axis, length, inverse, onesided })?])
+}
+
+/// A transform along an axis that only the run tells.
+fn dft_along(cx: &mut NodeCx<'_, '_>, x: ValueId, axis: ValueId, inverse: bool, onesided: bool) -> Out {
+    let shape = cx.shape(x)?.into_dims();
+    let Some((parts, outer)) = shape.split_last() else {
+        return Err(Failure::refused("the operand must have an axis of real and imaginary parts"));
+    };
+    let named = Named::one(cx, axis, shape.len())?.before_last(cx, outer.len())?;
+    let apart = Arranged::of(cx, &named, outer, false)?;
+    let size = apart.columns();
+    let length = match cx.has(1) {
+        true => cx.size_at(1, "the length of the transform")?,
+        false if inverse && onesided => (size - 1) * 2,
+        false => size,
+    };
+    let rows = apart.matrix(cx, x, std::slice::from_ref(parts))?;
+    let y = cx.b().fft(rows, Fft { axis: 1, length, inverse, onesided })?;
+    Ok(vec![apart.back(cx, &named, y, None)?])
 }
 
 /// Transforms of windows over a signal `[batch, points, 1 or 2]`: `[batch, frames, bins, 2]`.

@@ -14,7 +14,7 @@ use super::error::ArtefactError;
 /// First bytes of a file. The first is no text, and line ends show what a transfer as text does to them.
 const MAGIC: [u8; 8] = *b"\x93RLXA\r\n\x1a";
 /// The format of header and sections.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 /// Bytes of the header.
 pub const HEADER: usize = 128;
 /// Alignment of sections; of large ones a page.

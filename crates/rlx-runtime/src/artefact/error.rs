@@ -59,6 +59,12 @@ pub enum ArtefactError {
     /// Values were left out when it was saved and were not given, or are others: all such parameters.
     #[error("[artefact-sources] parameters that are not in the file: {}; give them with `LoadOptions::source`", .0.join("; "))]
     Sources(Vec<String>),
+    /// It has custom ops whose rules are not registered: all of them.
+    #[error(
+        "[artefact-custom] the program has custom ops that are not registered: {}; register their rules with `rlx::custom::register` (and kernels with `rlx::custom::register_kernel`) before it is loaded",
+        .0.join(", ")
+    )]
+    CustomOps(Vec<String>),
     /// The program cannot be stored.
     #[error("[artefact-unsupported] {0}")]
     Unsupported(String),

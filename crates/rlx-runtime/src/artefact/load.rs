@@ -92,6 +92,12 @@ impl Artefact {
         if identity.kernels != matches!(body.program, Program::Kernels(..)) {
             return Err(ArtefactError::Malformed("it is another program than it says".into()));
         }
+        // Before the program is looked at any further: its types follow from the rules of its ops.
+        let unknown =
+            body.customs.iter().filter(|n| !rlx_ir::ops::custom::is_registered(n)).cloned().collect::<Vec<_>>();
+        if !unknown.is_empty() {
+            return Err(ArtefactError::CustomOps(unknown));
+        }
         let (first, program_bytes) = (first_section(program.len()), program.len());
         Ok(Artefact { bytes, file: None, identity, body, first, program_bytes })
     }

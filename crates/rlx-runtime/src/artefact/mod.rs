@@ -35,7 +35,7 @@ pub use save::{Saved, graph_bytes, write_graph};
 
 pub(crate) use container::hash_all;
 pub(crate) use load::Ready;
-pub(crate) use save::write_kernels;
+pub(crate) use save::{custom_ops, write_kernels};
 
 /// How much of an artefact is checked against its hashes. Header and program always are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -35,6 +35,8 @@ pub struct Body {
     pub made: Vec<MadeEntry>,
     /// Options.
     pub options: Stored,
+    /// Names of the custom ops that it has.
+    pub customs: Vec<String>,
     /// What is done otherwise than options asked: option, asked, got, why.
     pub fallbacks: Vec<[String; 4]>,
 }

@@ -1,13 +1,14 @@
 //! Writing artefacts.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::Cursor;
 use std::path::Path;
 
 use rlx_compile::target::{Made, Snapshot, TargetModule};
 use rlx_compile::{CompileOptions, Fallback};
 use rlx_driver::Isa;
-use rlx_ir::{DType, Module, Tensor};
+use rlx_ir::ops::Custom;
+use rlx_ir::{DType, Module, Op, Tensor};
 
 use super::SaveOptions;
 use super::container::{self, Layout};
@@ -164,9 +165,25 @@ pub(crate) fn write_kernels(
     };
     let fallbacks =
         fallbacks.iter().map(|f| [f.option.into(), f.asked.clone(), f.got.clone(), f.why.clone()]).collect();
+    let customs = module.custom_ops().into_iter().map(String::from).collect();
     let program = Program::Kernels(Box::new(module), numbers);
-    let body = Body { program, tensors: Vec::new(), made, options: Stored::of(options), fallbacks };
+    let body = Body { program, tensors: Vec::new(), made, options: Stored::of(options), customs, fallbacks };
     Draft::new(&identity, body, tensors, saved)?.write(path)
+}
+
+/// Names of a module's custom ops.
+pub(crate) fn custom_ops(module: &Module) -> Vec<String> {
+    fn collect(g: &rlx_ir::Graph, names: &mut BTreeSet<String>) {
+        for node in g.nodes() {
+            if let Op::Custom(Custom::CustomOp(op)) = &node.op {
+                names.insert(op.name.clone());
+            }
+            node.regions.iter().for_each(|r| collect(r, names));
+        }
+    }
+    let mut names = BTreeSet::new();
+    std::iter::once(&module.main).chain(module.functions.values()).for_each(|g| collect(g, &mut names));
+    names.into_iter().collect()
 }
 
 fn graph_draft(
@@ -186,8 +203,8 @@ fn graph_draft(
     let version = env!("CARGO_PKG_VERSION").into();
     let identity = Identity { version, target: String::new(), host: String::new(), kernels: false };
     let program = Program::Graph { text: module.to_string(), params, states };
-    let options = Stored::of(options);
-    let body = Body { program, tensors: Vec::new(), made: Vec::new(), options, fallbacks: Vec::new() };
+    let (options, customs) = (Stored::of(options), custom_ops(module));
+    let body = Body { program, tensors: Vec::new(), made: Vec::new(), options, customs, fallbacks: Vec::new() };
     let saved = Saved { sources: tensors.bytes, ..Saved::default() };
     Draft::new(&identity, body, tensors, saved)
 }

@@ -18,6 +18,7 @@ mod spec4_state;
 mod spec5_dynamic;
 mod spec6_ways;
 mod spec7_artefacts;
+mod spec7_custom;
 
 /// From the contract to its tests: every test that `docs/contract.md` names exists, and every test here is named there.
 #[test]

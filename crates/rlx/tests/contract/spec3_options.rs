@@ -172,6 +172,60 @@ fn spec_3_scaled_quant_rewrites_contractions_and_prepares_weights() {
     }
 }
 
+/// Six-bit formats have no dtype of their own: what they round to is held against all their numbers, made from their bits.
+#[test]
+fn spec_3_scaled_quant_mxfp6_rounds_to_the_numbers_of_the_format() {
+    for (format, exponent_bits, fraction_bits, bias, greatest) in
+        [(ScaledQuant::Mxfp6E2M3, 2, 3, 1, 7.5f64), (ScaledQuant::Mxfp6E3M2, 3, 2, 3, 28.0)]
+    {
+        let codes: Vec<f64> = (0..1u32 << (exponent_bits + fraction_bits))
+            .map(|code| {
+                let (exponent, fraction) = ((code >> fraction_bits) as i32, code & ((1 << fraction_bits) - 1));
+                let part = f64::from(fraction) / f64::from(1u32 << fraction_bits);
+                if exponent == 0 {
+                    part * f64::from(1 - bias).exp2()
+                } else {
+                    (1.0 + part) * f64::from(exponent - bias).exp2()
+                }
+            })
+            .collect();
+        assert_eq!(codes.iter().copied().fold(0.0, f64::max), greatest);
+        let nearest = |x: f64| {
+            let distance = |c: usize| (codes[c] - x.abs()).abs();
+            let best =
+                (0..codes.len()).min_by(|&a, &b| distance(a).total_cmp(&distance(b)).then((a & 1).cmp(&(b & 1))));
+            codes[best.unwrap()].copysign(x)
+        };
+        let rounded = |row: &[f32]| -> Vec<f32> {
+            let most = row.iter().fold(0f64, |m, x| m.max(f64::from(x.abs())));
+            let scale = (most.log2().floor() - greatest.log2().floor()).exp2();
+            row.iter().map(|&x| (nearest(f64::from(x) / scale) * scale) as f32).collect()
+        };
+        // Rows: all numbers of the format as they are; those between them, ties among them; others at several scales.
+        let mut rows: Vec<Vec<f32>> = vec![codes.iter().map(|&c| c as f32).collect()];
+        rows.push(codes.windows(2).map(|w| ((w[0] + w[1]) / 2.0) as f32).chain([greatest as f32]).collect());
+        for k in 0..8 {
+            let of = numbers(40 + k, &[32]);
+            rows.push(of.as_slice::<f32>().unwrap().iter().map(|x| x * 3f32.powi(3 * k as i32 - 12)).collect());
+        }
+        let x: Vec<f32> = rows.iter().flatten().copied().collect();
+        assert!(rows.iter().all(|r| r.len() == 32));
+        let identity: Vec<f32> = (0..32 * 32).map(|i| f32::from(u8::from(i % 33 == 0))).collect();
+        let mut b = Builder::new("main");
+        let v = b.input("x", DType::F32, [Dim::symbol("n"), 32.into()]).unwrap();
+        let w = b.param_with("w", f32s(&[32, 32], &identity)).unwrap();
+        let y = b.matmul(v, w).unwrap();
+        b.output("y", y).unwrap();
+        let p = compile(b.finish(), &options().scaled_quant(Some(format)));
+        assert_eq!(p.report().count("scaled_quant", "rewritten"), 1);
+        let got = p.run_tensors(&[("x", &f32s(&[rows.len(), 32], &x))]).unwrap();
+        let got = got[0].as_slice::<f32>().unwrap();
+        for (i, row) in rows.iter().enumerate() {
+            assert_eq!(&got[32 * i..32 * (i + 1)], &rounded(row)[..], "{format}: row {i} of {row:?}");
+        }
+    }
+}
+
 #[test]
 fn spec_3_scaled_quant_attention_is_on_request() {
     let mut b = Builder::new("main");

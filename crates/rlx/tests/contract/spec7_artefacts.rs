@@ -402,7 +402,7 @@ fn spec_7_another_version_is_an_error() {
         other => panic!("{other:?}"),
     }
     // A container of another format.
-    bytes[8] = 2;
+    bytes[8] = 9;
     match session().load_bytes(Arc::new(bytes), &LoadOptions::new()) {
         Err(Error::Artefact(ArtefactError::Damaged(_))) => {}
         other => panic!("{other:?}"),

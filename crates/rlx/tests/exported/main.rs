@@ -24,7 +24,7 @@ const ATTENTION: &[(&str, usize)] = &[
     ("causal_by_hand", 1),
     ("clip", 2),
     ("convnext", 0),
-    ("deberta", 0),
+    ("deberta", 2),
     ("dinov2", 2),
     ("distilbert", 2),
     ("efficientnet", 0),

@@ -10,6 +10,7 @@ mod index;
 mod integer;
 mod nonfinite;
 mod onnx;
+mod operands;
 mod quant;
 mod random;
 mod ways;

@@ -1,5 +1,6 @@
 //! NaN, infinities and signs of zeros.
 
+use rlx::ir::element::Elements;
 use rlx::{DType, Tensor};
 
 use crate::onnx::A;
@@ -55,6 +56,29 @@ fn n4_extremes_with_nans_before_a_number() {
         for op in ["ArgMax", "ArgMin"] {
             let case = Case::new(op, 13, &[&f32s(&x)]).with("keepdims", A::I(0));
             case.gives(&[of(&[], &[(n / 2) as i64])]);
+        }
+    }
+}
+
+/// The same in the other float dtypes, of which 16-bit ones are widened on the way.
+#[test]
+fn n4_extremes_in_every_float() {
+    for dtype in [DType::F64, DType::F16, DType::BF16] {
+        let of = |dims: &[usize], v: &[f64]| Tensor::from_elements(dtype, dims, &Elements::Float(v.to_vec())).unwrap();
+        for n in LENGTHS {
+            let mut x = vec![f64::NAN; n];
+            x.push(42.0);
+            for op in ["ReduceMax", "ReduceMin", "ReduceSum"] {
+                let case = Case::new(op, 13, &[&of(&[n + 1], &x)]).with("keepdims", A::I(0));
+                case.gives(&[of(&[], &[f64::NAN])]);
+            }
+            let (x, y) = (of(&[n], &cycled(&[f64::NAN, -0.0, 4.0], n)), of(&[n], &cycled(&[7.0, -0.0, f64::NAN], n)));
+            let want = of(&[n], &cycled(&[f64::NAN, -0.0, f64::NAN], n));
+            Case::new("Max", 13, &[&x, &y]).gives(std::slice::from_ref(&want));
+            Case::new("Min", 13, &[&x, &y]).gives(&[want]);
+            let infinite = of(&[n], &cycled(&[f64::INFINITY, f64::NEG_INFINITY, f64::NAN], n));
+            Case::new("Abs", 13, &[&infinite])
+                .gives(&[of(&[n], &cycled(&[f64::INFINITY, f64::INFINITY, f64::NAN], n))]);
         }
     }
 }

@@ -53,7 +53,8 @@ impl How {
             Op::Indexing(_) | Op::Reduction(Reduction::ArgReduce(_) | Reduction::MaxPoolIndices(_)) => How::Move,
             Op::Contraction(Contraction::DotGeneral(_)) => How::Dot,
             Op::Contraction(_) | Op::Neural(_) | Op::Reduction(_) | Op::Signal(_) => How::Typed,
-            Op::ShapeOp(_) | Op::Control(_) | Op::Random(_) => How::Wide,
+            // What a user's op does with other dtypes than it was given is not known.
+            Op::ShapeOp(_) | Op::Control(_) | Op::Random(_) | Op::Custom(_) => How::Wide,
         }
     }
 }

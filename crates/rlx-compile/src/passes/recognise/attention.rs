@@ -22,7 +22,8 @@ struct Scores {
     k_features_last: bool,
     scale: f64,
     cap: Option<f64>,
-    masks: Vec<Part>,
+    /// Each with the rank that scores had where it was joined to them.
+    masks: Vec<(Part, usize)>,
     /// Batch and heads, where scores of rank 3 were seen as scores of rank 4 for a mask.
     heads: Option<[Dim; 2]>,
     /// Batch and windows, where scores of rank 4 were seen as scores of rank 5 for a mask of each window.
@@ -88,7 +89,7 @@ fn scores(l: Look<'_>, v: ValueId, scale: f64, depth: usize) -> Option<Scores> {
         if widened_rows(l, x, v)
             && let Some(mut s) = scores(l, x, scale, depth + 1)
         {
-            s.masks.push(Part::Add(m, scale));
+            s.masks.push((Part::Add(m, scale), l.shape(v)?.rank()));
             return Some(s);
         }
     }
@@ -98,7 +99,7 @@ fn scores(l: Look<'_>, v: ValueId, scale: f64, depth: usize) -> Option<Scores> {
             if widened_rows(l, x, v)
                 && let Some(mut s) = scores(l, x, scale, depth + 1)
             {
-                s.masks.push(Part::Select { cond, keep, hidden: n });
+                s.masks.push((Part::Select { cond, keep, hidden: n }, l.shape(v)?.rank()));
                 return Some(s);
             }
         }
@@ -106,9 +107,13 @@ fn scores(l: Look<'_>, v: ValueId, scale: f64, depth: usize) -> Option<Scores> {
     None
 }
 
-/// The softmax over keys, also where rows of NaN (no key at all) are replaced by zeros.
+/// The softmax over keys, also where rows of NaN (no key at all) are replaced by zeros, and where batch and heads become one axis after it.
 fn probabilities(l: Look<'_>, v: ValueId) -> Option<ValueId> {
     match l.op(v)? {
+        (Op::ShapeOp(ShapeOp::Reshape(_)), &[p]) => match (l.shape(p)?.dims(), l.shape(v)?.dims()) {
+            ([_, _, from @ ..], [_, to @ ..]) if from.len() == 2 && from == to => probabilities(l, p),
+            _ => None,
+        },
         (Op::Neural(Neural::Softmax(Softmax { axis, log: false })), &[s]) if *axis + 1 == l.shape(v)?.rank() => Some(s),
         (Op::Elementwise(Elementwise::Select), &[cond, zero, p]) => {
             let cleaned = l.unary(cond, Unary::IsNan) == Some(p) && l.number(zero) == Some(0.0);
@@ -127,6 +132,10 @@ pub fn attention(r: &mut Recogniser<'_>, v: ValueId) -> Found {
         return r.nearly("what its softmax reads is no product of queries and keys with a scale and masks");
     };
     let (Some(dims), Some(result)) = (l.shape(p).map(|s| s.to_vec()), l.shape(v).cloned()) else { return Ok(None) };
+    // Both products see batch and heads alike.
+    if l.shape(s.q).map(|q| q.rank()) != Some(dims.len()) {
+        return Ok(None);
+    }
     let (q, a) = unscaled(r, s.q)?;
     let (k, b) = unscaled(r, s.k)?;
     let k = if s.k_features_last { k } else { transposed(r, k)? };
@@ -145,9 +154,15 @@ pub fn attention(r: &mut Recogniser<'_>, v: ValueId) -> Found {
         (Some(k), Some(v)) => (k, v),
         _ => (k, values),
     };
-    let mut masks = s.masks;
-    for m in &mut masks {
-        let (Part::Add(v, _) | Part::Select { cond: v, .. }) = m;
+    let mut masks = Vec::new();
+    for (mut m, rank) in s.masks {
+        let (Part::Add(v, _) | Part::Select { cond: v, .. }) = &mut m;
+        if rank == 3 && r.rw.b.shape(*v)?.rank() == 3 {
+            match per_head(r, *v, &dims[..2])? {
+                Some(apart) => *v = apart,
+                None => return Ok(None),
+            }
+        }
         if let Some(windows) = &s.windows
             && r.rw.b.shape(*v)?.rank() == 5
         {
@@ -156,6 +171,7 @@ pub fn attention(r: &mut Recogniser<'_>, v: ValueId) -> Found {
                 None => return r.nearly("a mask is not as large as its windows"),
             }
         }
+        masks.push(m);
     }
     let keys = r.rw.b.shape(values)?[2].clone();
     let Some(mask) = mask::combined(r, masks, &dims, &keys, q)? else {
@@ -195,6 +211,19 @@ fn per_window(r: &mut Recogniser<'_>, v: ValueId, [b, w]: &[Dim; 2]) -> Found {
     let flat: Vec<Dim> = [b * w].into_iter().chain(inner.iter().cloned()).collect();
     let all = r.rw.b.broadcast_to(v, wide)?;
     r.rw.b.reshape(all, flat).map(Some)
+}
+
+/// A mask of scores `[batch·heads, s, t]`, sizes of 1 standing for any, as one of scores `[batch, heads, s, t]`.
+fn per_head(r: &mut Recogniser<'_>, v: ValueId, heads: &[Dim]) -> Found {
+    let shape = r.rw.b.shape(v)?.into_dims();
+    let [all, inner @ ..] = &shape[..] else { return Ok(None) };
+    let outer = match heads {
+        _ if *all == Dim::ONE => vec![Dim::ONE, Dim::ONE],
+        [b, h] if *all == b * h => vec![b.clone(), h.clone()],
+        _ => return Ok(None),
+    };
+    let apart: Vec<Dim> = outer.into_iter().chain(inner.iter().cloned()).collect();
+    r.rw.b.reshape(v, apart).map(Some)
 }
 
 /// `[batch·heads, s, d]` as `[batch, heads, s, d]`.

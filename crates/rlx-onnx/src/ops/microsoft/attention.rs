@@ -7,6 +7,7 @@ use super::super::attention::{merge_heads, split_heads};
 use super::super::context::{Failure, NodeCx, Out};
 use super::super::recent::{head_scale, shared_heads};
 use super::super::{OpEntry, ms};
+use super::diffusion::packed_part;
 
 pub(super) const OPS: &[OpEntry] =
     &[ms("Attention", projected), ms("MultiHeadAttention", multi_head), ms("RotaryEmbedding", rotary)];
@@ -48,6 +49,40 @@ impl Heads {
         let op = Attention { mask: kind, softcap, ..Attention::new(AttnLayout::Bhsd, scale) };
         let y = cx.b().attention(op, self.q, k, v, mask)?;
         merge_heads(cx, y)
+    }
+}
+
+impl Heads {
+    /// The same with a score for each head that takes part in the sums of exponentials and brings no value: one more key, whose product
+    /// with any query is 0 and to which the score is added.
+    pub fn with_sink(self, cx: &mut NodeCx<'_, '_>, sink: ValueId) -> Result<Heads, Failure> {
+        let mut longer = [self.k, self.v];
+        for x in &mut longer {
+            let mut dims = cx.shape(*x)?.into_dims();
+            if let Some(d) = dims.get_mut(2) {
+                *d = Dim::ONE;
+            }
+            let zero = cx.scalar_like(*x, 0.0)?;
+            let none = cx.b().broadcast_to(zero, dims)?;
+            *x = cx.b().concat(&[*x, none], 2)?;
+        }
+        let (qs, ks) = (cx.shape(self.q)?, cx.shape(self.k)?);
+        let dtype = cx.dtype(self.q)?;
+        let mut scores = match self.added {
+            Some(m) => cx.b().convert(m, dtype)?,
+            None => cx.b().scalar(dtype, 0.0)?,
+        };
+        if let Some(allowed) = self.allowed {
+            let hidden = cx.b().scalar(dtype, f64::NEG_INFINITY)?;
+            scores = cx.b().select(allowed, scores, hidden)?;
+        }
+        let [b, h, s, t] = [qs[0].clone(), qs[1].clone(), qs[2].clone(), ks[2].clone()];
+        let scores = cx.b().broadcast_to(scores, [b.clone(), h.clone(), s.clone(), t])?;
+        let sink = cx.b().convert(sink, dtype)?;
+        let sink = cx.along(sink, 1, 4)?;
+        let sink = cx.b().broadcast_to(sink, [b, h, s, Dim::ONE])?;
+        let scores = cx.b().concat(&[scores, sink], 3)?;
+        Ok(Heads { k: longer[0], v: longer[1], added: Some(scores), allowed: None, ..self })
     }
 }
 
@@ -119,14 +154,29 @@ fn sum(cx: &mut NodeCx<'_, '_>, a: Option<ValueId>, b: Option<ValueId>) -> Resul
 /// One product projects queries, keys and values.
 fn projected(cx: &mut NodeCx<'_, '_>) -> Out {
     let (x, w, bias) = (cx.input(0)?, cx.input(1)?, cx.opt(2)?);
-    let heads = cx.need_int_attr("num_heads")?;
-    let causal = cx.flag("unidirectional", false)?;
-    if cx.flag("do_rotary", false)? || cx.flag("past_present_share_buffer", false)? || cx.has(6) {
-        return Err(Failure::unsupported("rotary embedding and shared caches inside Attention"));
+    if cx.has(6) {
+        return Err(Failure::unsupported("shared caches inside Attention"));
     }
     let mut y = cx.b().matmul(x, w)?;
     if let Some(bias) = bias {
         y = cx.b().add(y, bias)?;
+    }
+    let (mask, past, added) = (cx.opt(3)?, cx.opt(4)?, cx.opt(5)?);
+    attend_packed(cx, y, mask, past, added)
+}
+
+/// Attention of queries, keys and values that stand beside each other in rows `[b, s, all]`, after those of the past.
+pub(super) fn attend_packed(
+    cx: &mut NodeCx<'_, '_>,
+    y: ValueId,
+    mask: Option<ValueId>,
+    past: Option<ValueId>,
+    added: Option<ValueId>,
+) -> Out {
+    let heads = cx.need_int_attr("num_heads")?;
+    let causal = cx.flag("unidirectional", false)?;
+    if cx.flag("do_rotary", false)? || cx.flag("past_present_share_buffer", false)? {
+        return Err(Failure::unsupported("rotary embedding and shared caches inside Attention"));
     }
     let width = cx.shape(y)?.last().cloned().unwrap_or(Dim::ONE);
     let sizes = match cx.opt_ints("qkv_hidden_sizes")? {
@@ -143,7 +193,7 @@ fn projected(cx: &mut NodeCx<'_, '_>) -> Out {
     }
     let [q, mut k, mut v] = apart[..] else { return Err(Failure::refused("takes three parts")) };
     let mut offset = Dim::ZERO;
-    if let Some(past) = cx.opt(4)? {
+    if let Some(past) = past {
         offset = cx.shape(past)?.get(3).cloned().unwrap_or(Dim::ZERO);
         let mut half = |i: i64| -> Result<ValueId, Failure> {
             let p = cx.range_of(past, 0, Dim::from(i), Dim::from(i + 1), 1)?;
@@ -152,8 +202,7 @@ fn projected(cx: &mut NodeCx<'_, '_>) -> Out {
         let (past_k, past_v) = (half(0)?, half(1)?);
         (k, v) = (cx.b().concat(&[past_k, k], 2)?, cx.b().concat(&[past_v, v], 2)?);
     }
-    let (mask, bias) = (cx.opt(3)?, cx.opt(5)?);
-    let out = attend_past(cx, [q, k, v], (mask, bias), causal.then_some(offset))?;
+    let out = attend_past(cx, [q, k, v], (mask, added), causal.then_some(offset))?;
     let mut results = vec![out];
     if cx.wants(1) {
         results.push(cx.b().stack(&[k, v], 0)?);
@@ -191,7 +240,21 @@ fn multi_head(cx: &mut NodeCx<'_, '_>) -> Out {
                 [q, split_heads(cx, key, heads)?, split_heads(cx, value, heads)?]
             }
         }
-        _ => return Err(Failure::unsupported("packed operands of MultiHeadAttention")),
+        (packed, None) => {
+            // Parts of each head beside each other: of all three, or of keys and values.
+            let (first, from) = match packed {
+                Some(_) => (query, 0),
+                None => (packed_part(cx, query, 0)?, 1),
+            };
+            let of = packed.unwrap_or(query);
+            let (key, value) = (packed_part(cx, of, from)?, packed_part(cx, of, from + 1)?);
+            let hidden = cx.shape(first)?.last().cloned().unwrap_or(Dim::ONE);
+            let q = biased(cx, first, Dim::ZERO)?;
+            let key = biased(cx, key, hidden.clone())?;
+            let value = biased(cx, value, hidden * 2)?;
+            [split_heads(cx, q, heads)?, split_heads(cx, key, heads)?, split_heads(cx, value, heads)?]
+        }
+        (None, Some(_)) => return Err(Failure::refused("values are given without keys")),
     };
     let mut offset = Dim::ZERO;
     if let (Some(past_k), Some(past_v)) = (cx.opt(6)?, cx.opt(7)?) {

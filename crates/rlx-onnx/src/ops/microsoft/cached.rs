@@ -47,17 +47,15 @@ fn grouped(cx: &mut NodeCx<'_, '_>) -> Out {
     if kv_heads < 1 || q_heads < kv_heads || q_heads % kv_heads != 0 {
         return Err(Failure::refused(format!("{q_heads} heads of queries do not share {kv_heads} of keys")));
     }
-    for (i, what) in [(11, "sinks"), (12, "a quantised cache"), (14, "norms of queries and keys"), (16, "chunks")] {
+    for (i, what) in [(12, "a quantised cache"), (16, "chunks")] {
         if cx.has(i) {
             return Err(Failure::unsupported(format!("{what} in GroupQueryAttention")));
         }
     }
-    if cx.flag("smooth_softmax", false)? || cx.flag("sliding_window_cache", false)? || cx.int("qk_output", 0)? != 0 {
-        return Err(Failure::unsupported(
-            "smooth softmax, window caches and scores as a result in GroupQueryAttention",
-        ));
+    if cx.flag("sliding_window_cache", false)? || cx.int("qk_output", 0)? != 0 {
+        return Err(Failure::unsupported("window caches and scores as a result in GroupQueryAttention"));
     }
-    cx.ignore(&["k_quant_type", "v_quant_type", "kv_cache_bit_width", "qk_norm_epsilon"]);
+    cx.ignore(&["k_quant_type", "v_quant_type", "kv_cache_bit_width"]);
     let query = cx.input(0)?;
     let (q, k, v) = match (cx.opt(1)?, cx.opt(2)?) {
         (Some(k), Some(v)) => (query, k, v),
@@ -73,6 +71,13 @@ fn grouped(cx: &mut NodeCx<'_, '_>) -> Out {
     };
     let (mut q, mut k, v) =
         (split_heads(cx, q, q_heads)?, split_heads(cx, k, kv_heads)?, split_heads(cx, v, kv_heads)?);
+    let eps = cx.float("qk_norm_epsilon", 1e-6)?;
+    for (v, i, name) in [(&mut q, 14, "q_norm_epsilon"), (&mut k, 15, "k_norm_epsilon")] {
+        let eps = cx.opt_float(name)?.unwrap_or(eps);
+        if let Some(scale) = cx.opt(i)? {
+            *v = cx.b().rms_norm(*v, Some(scale), &[3], eps)?;
+        }
+    }
     let s = cx.shape(q)?[2].clone();
     let last = cx.input(5)?;
     let last = cx.b().convert(last, DType::I64)?;
@@ -116,5 +121,18 @@ fn grouped(cx: &mut NodeCx<'_, '_>) -> Out {
     let added = cx.opt(10)?;
     let softcap = cx.float("softcap", 0.0)?;
     let scale = scale_of(cx, q)?;
-    Ok(vec![Heads { q, k, v, added, allowed: Some(allowed), softcap }.attend(cx, scale)?, k, v])
+    let sink = match cx.opt(11)? {
+        Some(sink) => Some(sink),
+        None if cx.flag("smooth_softmax", false)? => {
+            let zero = cx.scalar_like(q, 0.0)?;
+            Some(cx.b().broadcast_to(zero, [q_heads])?)
+        }
+        None => None,
+    };
+    let heads = Heads { q, k, v, added, allowed: Some(allowed), softcap };
+    let heads = match sink {
+        Some(sink) => heads.with_sink(cx, sink)?,
+        None => heads,
+    };
+    Ok(vec![heads.attend(cx, scale)?, k, v])
 }

@@ -1,13 +1,17 @@
 //! Operators of ONNX Runtime's domain that exporters and its optimiser write.
 
 mod attention;
+mod blocks;
 mod cached;
+mod diffusion;
 mod fused;
+mod packed;
+mod plain;
 mod quantised;
 
 use super::OpEntry;
 
 /// Their tables.
-pub(super) fn tables() -> [&'static [OpEntry]; 4] {
-    [attention::OPS, cached::OPS, fused::OPS, quantised::OPS]
+pub(super) fn tables() -> [&'static [OpEntry]; 8] {
+    [attention::OPS, blocks::OPS, cached::OPS, diffusion::OPS, fused::OPS, packed::OPS, plain::OPS, quantised::OPS]
 }

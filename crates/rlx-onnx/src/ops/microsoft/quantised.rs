@@ -1,11 +1,15 @@
 //! Functions of quantised operands: made real, computed, quantised again; products exact in integers.
 
 use rlx_ir::ops::elementwise::{Binary, Unary};
+use rlx_ir::ops::reduction::ReduceKind;
 use rlx_ir::{DType, Dim, ValueId};
 
 use super::super::context::{Failure, NodeCx, Out};
 use super::super::quantisation::{dynamic, round_to};
-use super::super::{OpEntry, ms, pooling, quantisation};
+use super::super::{OpEntry, ms, pooling, quantisation, recurrent};
+use super::attention::attend_packed;
+use super::diffusion::channels_first;
+use super::fused::normed;
 
 pub(super) const OPS: &[OpEntry] = &[
     ms("QuantizeLinear", quantisation::quantize),
@@ -29,7 +33,25 @@ pub(super) const OPS: &[OpEntry] = &[
     }),
     ms("QLinearGlobalAveragePool", |cx| unary(cx, global_average)),
     ms("QLinearAveragePool", |cx| unary(cx, average)),
+    ms("QLinearReduceMean", |cx| {
+        unary(cx, |cx, x| {
+            let axes = cx.opt_ints("axes")?.unwrap_or_default();
+            let keep = cx.flag("keepdims", true)?;
+            let axes = if axes.is_empty() { (0..cx.rank(x)? as i64).collect() } else { axes };
+            Ok(cx.b().reduce_mean(x, &axes, keep)?)
+        })
+    }),
+    ms("ReduceSumInteger", sum),
+    ms("MulInteger", product),
     ms("QLinearConcat", concat),
+    ms("QLinearConv", |cx| {
+        let x = cx.input(0)?;
+        let last = cx.flag("channels_last", false)?;
+        Ok(vec![channels_first(cx, x, last, quantisation::quantized_conv_of)?])
+    }),
+    ms("QAttention", projected),
+    ms("QEmbedLayerNormalization", embeddings),
+    ms("DynamicQuantizeLSTM", lstm),
     ms("QLinearWhere", select),
     ms("QGemm", gemm),
     ms("MatMulIntegerToFloat", integer_to_float),
@@ -96,32 +118,17 @@ fn unary(cx: &mut NodeCx<'_, '_>, f: impl Fn(&mut NodeCx<'_, '_>, ValueId) -> Re
     quantised(cx, y, 3, like)
 }
 
-/// Runs `f` on channels first where the node has them last.
-fn channels(
-    cx: &mut NodeCx<'_, '_>,
-    x: ValueId,
-    f: impl Fn(&mut NodeCx<'_, '_>, ValueId) -> Result<ValueId, Failure>,
-) -> Result<ValueId, Failure> {
-    let rank = cx.rank(x)?;
-    if !cx.flag("channels_last", false)? || rank < 3 {
-        return f(cx, x);
-    }
-    let first: Vec<usize> = [0, rank - 1].into_iter().chain(1..rank - 1).collect();
-    let last: Vec<usize> = [0].into_iter().chain(2..rank).chain([1]).collect();
-    let x = cx.b().transpose(x, &first)?;
-    let y = f(cx, x)?;
-    Ok(cx.b().transpose(y, &last)?)
-}
-
 fn global_average(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<ValueId, Failure> {
-    channels(cx, x, |cx, x| {
+    let last = cx.flag("channels_last", false)?;
+    channels_first(cx, x, last, |cx, x| {
         let axes: Vec<i64> = (2..cx.rank(x)? as i64).collect();
         Ok(cx.b().reduce_mean(x, &axes, true)?)
     })
 }
 
 fn average(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<ValueId, Failure> {
-    channels(cx, x, pooling::average_of)
+    let last = cx.flag("channels_last", false)?;
+    channels_first(cx, x, last, pooling::average_of)
 }
 
 /// Result scale and zero point come first, then each operand with its own.
@@ -211,4 +218,85 @@ fn dynamic_matmul(cx: &mut NodeCx<'_, '_>) -> Out {
     let rank = cx.rank(b)?;
     let b = less(cx, b, zb, Some((rank.saturating_sub(1), rank)))?;
     Product { a, b, scale_a, scale_b, bias }.run(cx)
+}
+
+/// The sum of small integers in i32.
+fn sum(cx: &mut NodeCx<'_, '_>) -> Out {
+    let x = cx.input(0)?;
+    let axes = cx.opt_ints("axes")?.unwrap_or_default();
+    let keep = cx.flag("keepdims", true)?;
+    let axes = if axes.is_empty() { (0..cx.rank(x)? as i64).collect() } else { axes };
+    let unsigned = cx.dtype(x)?.is_unsigned();
+    let x = cx.b().convert(x, if unsigned { DType::U32 } else { DType::I32 })?;
+    Ok(vec![cx.b().reduce(x, ReduceKind::Sum, &axes, keep)?])
+}
+
+/// The product of small integers less their zero points, in i32.
+fn product(cx: &mut NodeCx<'_, '_>) -> Out {
+    let (a, za, b, zb) = (cx.input(0)?, cx.opt(1)?, cx.input(2)?, cx.opt(3)?);
+    let (a, b) = (less(cx, a, za, None)?, less(cx, b, zb, None)?);
+    Ok(vec![cx.b().mul(a, b)?])
+}
+
+/// Attention whose projection is a product of integers.
+fn projected(cx: &mut NodeCx<'_, '_>) -> Out {
+    let (x, w, bias) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+    let (scale_a, scale_b, zx, zw) = (cx.input(3)?, cx.input(4)?, cx.opt(6)?, cx.opt(7)?);
+    let a = less(cx, x, zx, None)?;
+    let b = less(cx, w, zw, Some((1, 2)))?;
+    let y = Product { a, b, scale_a, scale_b, bias: Some(bias) }.run(cx)?;
+    let [y] = y[..] else { return Err(Failure::refused("a product gave nothing")) };
+    let (mask, past) = (cx.opt(5)?, cx.opt(8)?);
+    attend_packed(cx, y, mask, past, None)
+}
+
+/// Embeddings and their norm, all tables quantised.
+fn embeddings(cx: &mut NodeCx<'_, '_>) -> Out {
+    let mut parts = Vec::new();
+    for (i, scale) in [(2, 8), (3, 9), (4, 10), (5, 11), (6, 12)] {
+        let part = match cx.opt(i)? {
+            None => None,
+            Some(table) => {
+                let (scale, zero) = (cx.input(scale)?, cx.opt(scale + 5)?);
+                let table = less(cx, table, zero, None)?;
+                let scale = spread(cx, scale, None)?;
+                let b = cx.b();
+                let (table, scale) = (b.convert(table, DType::F32)?, b.convert(scale, DType::F32)?);
+                Some(b.mul(table, scale)?)
+            }
+        };
+        parts.push(part);
+    }
+    let [Some(words), Some(places), segments, Some(scale), Some(shift)] = parts[..] else {
+        return Err(Failure::refused("the tables of words and positions, scale and shift are needed"));
+    };
+    normed(cx, [words, places], segments, [scale, shift], None)
+}
+
+/// An LSTM of quantised weights `[directions, input, 4 · hidden]`, which are made real. Where the original quantises what it multiplies
+/// them with at each step, nothing is lost here.
+fn lstm(cx: &mut NodeCx<'_, '_>) -> Out {
+    let mut weights = [cx.input(1)?; 2];
+    for (i, v) in weights.iter_mut().enumerate() {
+        let (w, scale, zero) = (cx.input(1 + i)?, cx.input(8 + 2 * i)?, cx.opt(9 + 2 * i)?);
+        let fit = |cx: &mut NodeCx<'_, '_>, v: ValueId| -> Result<ValueId, Failure> {
+            // One for each direction, or for each of its columns.
+            if cx.rank(v)? == 1 { cx.along(v, 0, 3) } else { Ok(cx.b().expand_dims(v, &[1])?) }
+        };
+        let w = cx.b().convert(w, DType::I32)?;
+        let w = match zero {
+            Some(z) => {
+                let z = fit(cx, z)?;
+                let z = cx.b().convert(z, DType::I32)?;
+                cx.b().sub(w, z)?
+            }
+            None => w,
+        };
+        let scale = fit(cx, scale)?;
+        let b = cx.b();
+        let w = b.convert(w, DType::F32)?;
+        let w = b.mul(w, scale)?;
+        *v = b.transpose(w, &[0, 2, 1])?;
+    }
+    recurrent::lstm_of(cx, weights)
 }

@@ -3,7 +3,8 @@
 //! The `onnx` package of the Python registry, pinned and hash-checked by `requirements.txt`, holds the suites `simple`,
 //! `pytorch-operator` and `pytorch-converted` as files and the node cases as programs that write them. Where the folder `../shared`
 //! lies beside the repository, its archive of the node cases saves making them. Cases of ONNX Runtime's operators are in
-//! `microsoft.zip`, which `make_microsoft.py` makes, more of ONNX's own in `reference.zip` of `make_reference.py`, models as PyTorch's
+//! `microsoft.zip`, which `make_microsoft.py` makes, more of ONNX's own in `reference.zip` of `make_reference.py`, some with
+//! several values of their shapes, axes, scales and the like in `operands.zip` of `make_operands.py`, models as PyTorch's
 //! exporters write them in `../exported/models`. All is kept under the build folder.
 
 use std::path::{Path, PathBuf};
@@ -14,13 +15,14 @@ use std::sync::{Mutex, PoisonError};
 const VERSION: &str = "1.23.2";
 
 /// Suites in the order in which they are shown, with the least number of cases that each has.
-pub const SUITES: [(&str, usize); 7] = [
+pub const SUITES: [(&str, usize); 8] = [
     ("node", 1884),
     ("simple", 23),
     ("pytorch-operator", 35),
     ("pytorch-converted", 82),
-    ("com.microsoft", 61),
+    ("com.microsoft", 117),
     ("reference", 125),
+    ("operands", 100),
     ("pytorch-exported", 60),
 ];
 
@@ -73,6 +75,7 @@ pub fn find(filter: &str) -> Result<(Vec<Case>, Vec<String>), String> {
     }
     folders.push(("com.microsoft", extracted("microsoft", include_bytes!("../microsoft.zip"))?));
     folders.push(("reference", extracted("reference", include_bytes!("../reference.zip"))?));
+    folders.push(("operands", extracted("operands", include_bytes!("../operands.zip"))?));
     folders.push(("pytorch-exported", models()?));
     let mut cases = Vec::new();
     for (suite, folder) in folders {

@@ -39,8 +39,8 @@ pub struct Report {
     pub case: Case,
     /// The operator that it is about.
     pub operator: String,
-    /// Some operand had to be fixed when the model was imported.
-    pub fixed: bool,
+    /// Why some operand had to be fixed when the model was imported, if one had to be.
+    pub fixed: Option<String>,
     /// One for each way.
     pub ways: Vec<Outcome>,
     /// What became of the operator, if the case is one node.

@@ -18,7 +18,7 @@ pub fn by_operator(reports: &[Report]) -> String {
                 why.entry(&r.operator).or_insert_with(|| reason);
             }
             None if random => row[2] += 1,
-            None if r.fixed => row[1] += 1,
+            None if r.fixed.is_some() => row[1] += 1,
             None => row[0] += 1,
         }
     }
@@ -48,8 +48,24 @@ pub fn by_way(reports: &[Report]) -> String {
         }
         let random = of.iter().filter(|r| r.is_good() && r.ways.contains(&Outcome::Random)).count();
         let good = of.iter().filter(|r| r.is_good()).count() - random;
-        let fixed = of.iter().filter(|r| r.is_good() && r.fixed).count();
+        let fixed = of.iter().filter(|r| r.is_good() && r.fixed.is_some()).count();
         out += &format!(" {good:>9} {fixed:>7} {random:>7}\n");
+    }
+    out
+}
+
+/// The cases of which an operand had to be fixed, by reason.
+pub fn fixed(reports: &[Report]) -> String {
+    let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for r in reports {
+        if let Some(why) = &r.fixed {
+            reasons.entry(why.replace('\n', " | ")).or_default().push(r.case.label());
+        }
+    }
+    let n: usize = reasons.values().map(Vec::len).sum();
+    let mut out = format!("{n} cases need an operand that is known when the model is compiled\n");
+    for (why, cases) in &reasons {
+        out += &format!("FIXED {}: {why} (such as {})\n", cases.len(), cases[0]);
     }
     out
 }
