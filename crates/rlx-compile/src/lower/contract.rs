@@ -88,7 +88,7 @@ impl Planner<'_> {
         if !plain || sum != DType::I32 || !self.takes_scaled || !self.options.fusion.allows("scaled") {
             return Ok(None);
         }
-        let (left, right) = (self.scaled(x, sum, false), self.scaled(w, sum, true));
+        let (left, right) = (self.scaled(x, sum, false).ok(), self.scaled(w, sum, true).ok());
         let small = |s: &Option<Scaled>, v: &Val, p: &Self| {
             s.as_ref().is_none_or(|s| s.scale.is_none())
                 && matches!(p.root(s.as_ref().map_or(v, |s| &s.raw).root).dtype, DType::I8 | DType::U8)
