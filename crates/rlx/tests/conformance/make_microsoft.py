@@ -340,6 +340,10 @@ def diffusion():
     case_of("skip_group_norm_channels", "SkipGroupNorm", [image, gamma, beta, one], [group_norm(total, 4, 0), total],
             groups=4, activation=0)
     case("nhwc_max_pool", "NhwcMaxPool", [u8(2, 5, 6, 3)], [1], kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1])
+    first, kernel, shift = normal(2, 3, 5, 6), normal(4, 3, 3, 2), normal(4)
+    how = {"strides": [2, 1], "pads": [1, 0, 1, 1]}
+    want = case("fused_conv_plain", "FusedConv", [first, kernel, shift], [1], **how)[0]
+    case_of("nhwc_conv", "NhwcConv", [first.transpose(0, 2, 3, 1).copy(), kernel, shift], [want.transpose(0, 2, 3, 1).copy()], **how)
     case("nhwc_max_pool_signed", "NhwcMaxPool", [i8(1, 4, 4, 5)], [1], kernel_shape=[2, 2], strides=[2, 2])
 
 

@@ -77,7 +77,7 @@ fn what_is_not_registered_or_does_not_fit_is_an_error_that_says_so() {
     assert!(e.contains("attribute `k` is missing"), "{e}");
     let e = b.custom("test.Scale", Attributes::new().with("k", 1.0), &[x, x]).unwrap_err().to_string();
     assert!(e.contains("takes 1 operands, got 2"), "{e}");
-    let text = "func @main(%x: f32[3]) -> (f32[3]) {\n  %0 = custom %x {name = \"test.Nothing\", attributes = {}} : f32[3]\n  return %0\n}\n";
+    let text = "func @main(%x: f32[3]) -> (f32[3]) {\n  %0 = custom(%x) {name = \"test.Nothing\", attributes = {}} : f32[3]\n  return %0\n}\n";
     let e = crate::text::parse_module(text).unwrap_err().to_string();
     assert!(e.contains("is not registered"), "{e}");
 }

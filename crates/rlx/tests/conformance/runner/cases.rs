@@ -20,7 +20,7 @@ pub const SUITES: [(&str, usize); 8] = [
     ("simple", 23),
     ("pytorch-operator", 35),
     ("pytorch-converted", 82),
-    ("com.microsoft", 117),
+    ("com.microsoft", 119),
     ("reference", 125),
     ("operands", 100),
     ("pytorch-exported", 60),

@@ -44,7 +44,7 @@ pub fn run(case: &Case) -> Report {
             Ok(s) => s,
             Err(e) => return all_failed(case, &operator, e),
         };
-        let (fixed, ways, made) = match set.run(&model) {
+        let Ran { fixed, ways, made } = match set.run(&model) {
             Ok(r) => r,
             Err(e) => return all_failed(case, &operator, e),
         };
@@ -123,6 +123,15 @@ fn random(model: &Model) -> Option<Random> {
     }
 }
 
+/// What came of a data set.
+struct Ran {
+    /// Why inputs had to be fixed.
+    fixed: Option<String>,
+    ways: Vec<Outcome>,
+    /// What became of a single node.
+    made: Option<Made>,
+}
+
 /// One data set of a case.
 struct Set {
     inputs: Vec<(String, Tensor)>,
@@ -153,8 +162,8 @@ impl Set {
         Ok(Set { inputs: tensors(&data.inputs)?, outputs: tensors(&data.outputs)?, rtol, atol, random })
     }
 
-    /// Runs all ways; why inputs had to be fixed, the outcomes, and what became of a single node.
-    fn run(&self, model: &Model) -> Result<(Option<String>, Vec<Outcome>, Option<Made>), String> {
+    /// Runs all ways.
+    fn run(&self, model: &Model) -> Result<Ran, String> {
         let (fixed, imported) = self.import(model)?;
         let module = &imported.module;
         rlx::ir::verify(module).map_err(|e| format!("verifier: {e}"))?;
@@ -185,7 +194,7 @@ impl Set {
                     .and_then(|g| only(compiled(&g.module, &g.inputs, &options))),
             ),
         ];
-        Ok((fixed, outcomes, self.made(model, module, kernels, &options)))
+        Ok(Ran { fixed, ways: outcomes, made: self.made(model, module, kernels, &options) })
     }
 
     /// What becomes of a single node. Where sizes depend on data, it is asked of the node whose operands but the first are known: that is how
