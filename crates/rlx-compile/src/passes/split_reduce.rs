@@ -5,6 +5,7 @@
 //! second. Only where the order of folding changes nothing: smallest, largest, any, all, and sums and products of integers.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use rlx_ir::ops::Reduction;
 use rlx_ir::ops::reduction::{Reduce, ReduceKind};
@@ -69,9 +70,9 @@ fn split(g: &Graph, cx: &PassCx<'_>) -> Result<Graph, IrError> {
         let from = rw.get(x)?;
         let last = g.tensor_type(x).map_or(0, |t| t.shape.rank().saturating_sub(1));
         for &kind in kinds.get(&x).into_iter().flatten() {
-            if !rows.contains_key(&(x, kind)) {
+            if let Entry::Vacant(place) = rows.entry((x, kind)) {
                 let by_row = Reduce { kind, axes: vec![last], keep_dims: true };
-                rows.insert((x, kind), rw.b.op1(by_row, &[from])?);
+                place.insert(rw.b.op1(by_row, &[from])?);
             }
         }
         let Some(&of_rows) = rows.get(&(x, kind)) else {

@@ -195,6 +195,7 @@ pub unsafe fn pack(p: &ConvPlan, run: &RunCx<'_>) {
         How::Depthwise(d) => d.weights(),
         // SAFETY: the caller's promise.
         How::Integer(i) => return unsafe { i.pack(run) },
+        // SAFETY: as above.
         How::Winograd(w) => return unsafe { winograd::pack(w, run) },
         How::Nothing | How::Generic => return,
     };

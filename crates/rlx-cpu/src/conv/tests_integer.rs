@@ -163,7 +163,7 @@ fn integers_are_exact() {
                 let c = Case {
                     batch: 1 + number % 2,
                     channels,
-                    groups: 1 + usize::from(number % 3 == 0),
+                    groups: 1 + usize::from(number.is_multiple_of(3)),
                     input,
                     window,
                     stride: 1 + usize::from(number % 4 == 1),
@@ -171,7 +171,7 @@ fn integers_are_exact() {
                     pads: [number % 3, number % 2],
                     dtypes: [both[number % 2], both[number / 2 % 2]],
                     zeros: (number % 4 != 3, number % 3),
-                    last: number % 2 == 0,
+                    last: number.is_multiple_of(2),
                     kept: number % 3 != 1,
                 };
                 check(&c, isa, 1 + number % 3);
