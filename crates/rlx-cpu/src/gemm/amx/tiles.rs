@@ -44,6 +44,7 @@ pub struct Pass {
 }
 
 /// A block of sums.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Job<'a> {
@@ -154,6 +155,7 @@ impl Entered {
     ///
     /// # Safety
     /// All tiles that the job names are readable, and its sums writable and apart from them.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
     pub unsafe fn multiply(&self, dot: Dot, two: bool, job: &Job<'_>) {
         debug_assert!(job.count > 0 && job.steps > 0);
         match self.0 {
