@@ -369,7 +369,7 @@ fn recognised_composites_agree_with_what_they_replace() {
             let input = case.split("// expect:").next().unwrap();
             let module = rlx_ir::text::parse_module(input).unwrap();
             let g = &module.main;
-            let binding: rlx_ir::DimBinding = [("n", 3), ("b", 2), ("h", 3), ("s", 5), ("t", 7), ("w", 4)]
+            let binding: rlx_ir::DimBinding = [("n", 3), ("b", 2), ("h", 3), ("s", 5), ("t", 7), ("w", 4), ("m", 8)]
                 .map(|(s, v)| (rlx_ir::Symbol::new(s), v))
                 .into_iter()
                 .collect();

@@ -330,14 +330,14 @@ fn declared_shapes_are_hints() {
 
 #[test]
 fn fixed_inputs_tell_what_must_be_known() {
-    let inputs = vec![typed("x", F, &["2", "3"]), typed("axes", OnnxType::Int64, &["1"])];
-    let m = model(typed_graph(inputs, vec![node("ReduceSum", "x axes", "y")], "y"));
+    let inputs = vec![typed("x", F, &["2", "3"]), typed("shape", OnnxType::Int64, &["k"])];
+    let m = model(typed_graph(inputs, vec![node("Reshape", "x shape", "y")], "y"));
     let e = try_import(&m, &ImportOptions::default()).unwrap_err().to_string();
-    assert!(e.contains("the axes must be known"), "{e}");
-    let fixed = [("axes".to_owned(), i64s(&[1], &[1]))].into();
+    assert!(e.contains("the length of the shape must be known"), "{e}");
+    let fixed = [("shape".to_owned(), i64s(&[2], &[3, 2]))].into();
     let i = try_import(&m, &ImportOptions { fixed_inputs: fixed, ..Default::default() }).unwrap();
     assert_eq!(i.module.main.inputs().len(), 1);
-    assert_eq!(run(&i, &[f32s(&[2, 3], &[1.; 6])])[0], f32s(&[2, 1], &[3., 3.]));
+    assert_eq!(run(&i, &[f32s(&[2, 3], &[1.; 6])])[0], f32s(&[3, 2], &[1.; 6]));
 }
 
 #[test]
