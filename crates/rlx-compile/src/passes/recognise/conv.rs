@@ -135,33 +135,38 @@ pub fn batch_norm(r: &mut Recogniser<'_>, v: ValueId) -> Found {
     conv.with(r, weights, Some(bias))
 }
 
+/// Of pairs of values, a convolution that can be made anew with the numbers, one for each channel, that stand beside it.
+fn beside_numbers(
+    r: &mut Recogniser<'_>,
+    pairs: Vec<(ValueId, ValueId)>,
+) -> Result<Option<(Convolution, ValueId, ValueId)>, IrError> {
+    for (x, number) in pairs {
+        if !Convolution::is(r, x) {
+            continue;
+        }
+        let fixed = r.is_invariant(number) || r.look().number(number).is_some();
+        let Some(number) = per_channel(r, number, x)? else {
+            // Any other sum or product is an epilogue's.
+            r.why = fixed.then_some("it is not one number for each channel").or(r.why);
+            continue;
+        };
+        match Convolution::of(r, x) {
+            Ok(conv) => return Ok(Some((conv, x, number))),
+            Err(why) => r.why = Some(why),
+        }
+    }
+    Ok(None)
+}
+
 /// A convolution times, or divided by, a number per channel.
 pub fn scale(r: &mut Recogniser<'_>, v: ValueId) -> Found {
     let l = r.look();
     let divided = l.binary(v, Binary::Div);
     let pairs: Vec<_> = divided.into_iter().chain(l.either(v, Binary::Mul)).collect();
-    for (x, factor) in pairs {
-        if !Convolution::is(r, x) {
-            continue;
-        }
-        let fixed = r.is_invariant(factor) || r.look().number(factor).is_some();
-        let Some(factor) = per_channel(r, factor, x)? else {
-            // Any other sum or product is an epilogue's.
-            r.why = fixed.then_some("it is not one number for each channel").or(r.why);
-            continue;
-        };
-        let conv = match Convolution::of(r, x) {
-            Ok(conv) => conv,
-            Err(why) => {
-                r.why = Some(why);
-                continue;
-            }
-        };
-        let factor = if divided.is_some() { r.rw.b.reciprocal(factor)? } else { factor };
-        let (weights, bias) = conv.scaled(r, factor)?;
-        return conv.with(r, weights, bias);
-    }
-    Ok(None)
+    let Some((conv, _, factor)) = beside_numbers(r, pairs)? else { return Ok(None) };
+    let factor = if divided.is_some() { r.rw.b.reciprocal(factor)? } else { factor };
+    let (weights, bias) = conv.scaled(r, factor)?;
+    conv.with(r, weights, bias)
 }
 
 /// A convolution plus, or minus, a number per channel.
@@ -169,31 +174,13 @@ pub fn bias(r: &mut Recogniser<'_>, v: ValueId) -> Found {
     let l = r.look();
     let difference = l.binary(v, Binary::Sub);
     let pairs: Vec<_> = difference.into_iter().chain(l.either(v, Binary::Add)).collect();
-    for (x, shift) in pairs {
-        if !Convolution::is(r, x) {
-            continue;
-        }
-        let fixed = r.is_invariant(shift) || r.look().number(shift).is_some();
-        let Some(shift) = per_channel(r, shift, x)? else {
-            // Any other sum or product is an epilogue's.
-            r.why = fixed.then_some("it is not one number for each channel").or(r.why);
-            continue;
-        };
-        let conv = match Convolution::of(r, x) {
-            Ok(conv) => conv,
-            Err(why) => {
-                r.why = Some(why);
-                continue;
-            }
-        };
-        let b = &mut r.rw.b;
-        let shift = if difference.is_some() { b.neg(shift)? } else { shift };
-        let bias = match conv.bias() {
-            Some(old) => b.add(old, shift)?,
-            None => shift,
-        };
-        let weights = conv.operands.get(1).copied().unwrap_or(x);
-        return conv.with(r, weights, Some(bias));
-    }
-    Ok(None)
+    let Some((conv, x, shift)) = beside_numbers(r, pairs)? else { return Ok(None) };
+    let b = &mut r.rw.b;
+    let shift = if difference.is_some() { b.neg(shift)? } else { shift };
+    let bias = match conv.bias() {
+        Some(old) => b.add(old, shift)?,
+        None => shift,
+    };
+    let weights = conv.operands.get(1).copied().unwrap_or(x);
+    conv.with(r, weights, Some(bias))
 }

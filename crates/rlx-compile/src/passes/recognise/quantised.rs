@@ -24,17 +24,30 @@ struct Real {
 
 fn real(l: Look<'_>, v: ValueId) -> Option<Real> {
     l.either(v, Binary::Mul).find_map(|(wide, scale)| {
-        let whole = converted(l, wide).filter(|_| l.dtype(wide) == Some(DType::F32))?;
-        let small = |v: ValueId| matches!(l.dtype(v), Some(DType::I8 | DType::U8));
-        if small(whole) {
-            return Some(Real { x: whole, zero: None, scale });
-        }
-        let (x, z) = l.binary(whole, Binary::Sub).filter(|_| l.dtype(whole) == Some(DType::I32))?;
-        let x = converted(l, x).filter(|&x| small(x))?;
-        // A zero point that is no 8-bit number may be out of their range.
-        let fits = converted(l, z).is_some_and(small) || l.number(z).is_some_and(|n| (-128.0..=255.0).contains(&n));
-        fits.then_some(Real { x, zero: Some(z), scale })
+        let (x, zero) = integers(l, converted(l, wide).filter(|_| l.dtype(wide) == Some(DType::F32))?)?;
+        Some(Real { x, zero, scale })
     })
+}
+
+/// Integers of 8 bits, as they are or in i32, and what is subtracted from them there.
+fn integers(l: Look<'_>, v: ValueId) -> Option<(ValueId, Option<ValueId>)> {
+    let small = |v: ValueId| matches!(l.dtype(v), Some(DType::I8 | DType::U8));
+    if small(v) {
+        return Some((v, None));
+    }
+    if l.dtype(v) != Some(DType::I32) {
+        return None;
+    }
+    if let Some(x) = converted(l, v).filter(|&x| small(x)) {
+        return Some((x, None));
+    }
+    let (x, z) = l.binary(v, Binary::Sub)?;
+    let x = converted(l, x).filter(|&x| small(x))?;
+    // Only a zero point that the integers' dtype has keeps differences within 255.
+    let (low, high) = l.dtype(x)?.int_range()?;
+    let fits = converted(l, z).is_some_and(|z| l.dtype(z) == l.dtype(x))
+        || l.number(z).is_some_and(|n| (low as f64..=high as f64).contains(&n));
+    fits.then_some((x, Some(z)))
 }
 
 fn converted(l: Look<'_>, v: ValueId) -> Option<ValueId> {
@@ -100,11 +113,7 @@ pub(super) fn narrow_convolution(r: &mut Recogniser<'_>, v: ValueId) -> Found {
     let l = r.look();
     let Some((Op::Contraction(Contraction::Conv(c)), &[x, w])) = l.op(v) else { return Ok(None) };
     let c = c.clone();
-    let whole = |v: ValueId| {
-        let small = |v: ValueId| converted(l, v).and_then(|x| l.dtype(x)).is_some_and(|d| d.is_int() && d.bits() <= 8);
-        l.dtype(v) == Some(DType::I32)
-            && (small(v) || l.binary(v, Binary::Sub).is_some_and(|(x, z)| small(x) && small(z)))
-    };
+    let whole = |v: ValueId| l.dtype(v) == Some(DType::I32) && integers(l, v).is_some();
     let depth = l.shape(w).map(|s| Dim::product(s.iter().skip(1).cloned())).and_then(|d| d.as_const());
     if !is_narrow(l, c.groups, w) || !whole(x) || !whole(w) || depth.is_none_or(|k| k > EXACT) {
         return Ok(None);

@@ -178,14 +178,7 @@ pub(super) fn attend_packed(
     if cx.flag("do_rotary", false)? || cx.flag("past_present_share_buffer", false)? {
         return Err(Failure::unsupported("rotary embedding and shared caches inside Attention"));
     }
-    let width = cx.shape(y)?.last().cloned().unwrap_or(Dim::ONE);
-    let sizes = match cx.opt_ints("qkv_hidden_sizes")? {
-        Some(s) if s.len() == 3 => s.into_iter().map(Dim::from).collect(),
-        Some(s) => {
-            return Err(Failure::refused(format!("attribute `qkv_hidden_sizes` has {} entries, not 3", s.len())));
-        }
-        None => vec![width.floor_div(3); 3],
-    };
+    let sizes = parts_of(cx, y)?;
     let parts = cx.b().split(y, 2, &sizes)?;
     let mut apart = Vec::new();
     for p in parts {
@@ -342,4 +335,14 @@ fn rotary(cx: &mut NodeCx<'_, '_>) -> Out {
     }
     let y = rotate(cx, x4, positions, [cos, sin], interleaved)?;
     Ok(vec![if flat { merge_heads(cx, y)? } else { y }])
+}
+
+/// Widths of queries, keys and values that lie side by side along the last axis.
+pub(super) fn parts_of(cx: &mut NodeCx<'_, '_>, y: ValueId) -> Result<Vec<Dim>, Failure> {
+    let width = cx.shape(y)?.last().cloned().unwrap_or(Dim::ONE);
+    match cx.opt_ints("qkv_hidden_sizes")? {
+        Some(s) if s.len() == 3 => Ok(s.into_iter().map(Dim::from).collect()),
+        Some(s) => Err(Failure::refused(format!("attribute `qkv_hidden_sizes` has {} entries, not 3", s.len()))),
+        None => Ok(vec![width.floor_div(3); 3]),
+    }
 }

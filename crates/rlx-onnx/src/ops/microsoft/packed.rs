@@ -10,7 +10,7 @@ use rlx_ir::{DType, Dim, ValueId};
 use super::super::attention::split_heads;
 use super::super::context::{Failure, NodeCx, Out};
 use super::super::{OpEntry, ms};
-use super::attention::{Heads, scale_of};
+use super::attention::{Heads, parts_of, scale_of};
 
 pub(super) const OPS: &[OpEntry] = &[
     ms("RemovePadding", remove_padding),
@@ -121,14 +121,7 @@ fn packed_attention(cx: &mut NodeCx<'_, '_>) -> Out {
     let heads = cx.need_int_attr("num_heads")?;
     let y = cx.b().matmul(x, w)?;
     let y = cx.b().add(y, bias)?;
-    let width = cx.shape(y)?.last().cloned().unwrap_or(Dim::ONE);
-    let sizes = match cx.opt_ints("qkv_hidden_sizes")? {
-        Some(s) if s.len() == 3 => s.into_iter().map(Dim::from).collect(),
-        Some(s) => {
-            return Err(Failure::refused(format!("attribute `qkv_hidden_sizes` has {} entries, not 3", s.len())));
-        }
-        None => vec![width.floor_div(3); 3],
-    };
+    let sizes = parts_of(cx, y)?;
     match cx.b().split(y, 1, &sizes)?[..] {
         [q, k, v] => attend(cx, [q, k, v], heads, (offsets, ends), added),
         _ => Err(Failure::refused("takes three parts")),
