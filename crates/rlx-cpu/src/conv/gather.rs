@@ -41,15 +41,16 @@ struct Run {
 }
 
 impl Source<'_> {
-    /// Copies `n` elements.
+    /// Copies `n` elements, to what the dtype has in slots.
     /// # Safety
     /// The elements lie in the buffer; `dst` has room.
     #[inline(always)]
-    unsafe fn copy(&self, at: i64, n: usize, step: i64, dst: *mut f32) {
+    unsafe fn copy<T: Copy>(&self, at: i64, n: usize, step: i64, dst: *mut T) {
         // SAFETY: the caller's promise.
         unsafe {
-            if self.dtype == DType::F32 {
-                let from = self.base.cast::<f32>().offset(at as isize);
+            // Elements of that width are in memory what they are in slots.
+            if self.dtype.bits() == 8 * size_of::<T>() {
+                let from = self.base.cast::<T>().offset(at as isize);
                 if step == 1 && n >= 8 {
                     std::ptr::copy_nonoverlapping(from, dst, n);
                 } else {
@@ -63,10 +64,10 @@ impl Source<'_> {
         }
     }
 
-    /// Points `points` as dense rows of taps × channels.
+    /// Points `points` as dense rows of taps × channels, with `outside` for taps that lie there.
     /// # Safety
     /// The input lies in the buffer; `dst` has room for the rows.
-    pub unsafe fn rows(&self, points: Range<usize>, dst: *mut f32) {
+    pub unsafe fn rows<T: Copy>(&self, points: Range<usize>, outside: T, dst: *mut T) {
         let (outer, last) = self.split();
         let width = self.phase.taps() * self.channels;
         // Taps of the last axis lie side by side: what is inside is one run.
@@ -82,16 +83,16 @@ impl Source<'_> {
                 let row = last.taps * self.channels;
                 self.each_outer_tap(outer, &index, |at| {
                     match at {
-                        None => std::ptr::write_bytes(to, 0, row),
+                        None => fill(to, outside, row),
                         Some(at) if run => {
                             let (low, high) = range(last, x);
                             let (low_len, len) = (low * self.channels, (high - low) * self.channels);
-                            std::ptr::write_bytes(to, 0, low_len);
+                            fill(to, outside, low_len);
                             if len > 0 {
                                 let i = last.source + x as i64 * last.per_out + low as i64 * last.per_tap;
                                 self.copy(at + i * last.stride, len, 1, to.add(low_len));
                             }
-                            std::ptr::write_bytes(to.add(low_len + len), 0, row - low_len - len);
+                            fill(to.add(low_len + len), outside, row - low_len - len);
                         }
                         Some(at) => {
                             for t in 0..last.taps {
@@ -100,7 +101,7 @@ impl Source<'_> {
                                     Some(i) => {
                                         self.copy(at + i as i64 * last.stride, self.channels, self.channel, to);
                                     }
-                                    None => std::ptr::write_bytes(to, 0, self.channels),
+                                    None => fill(to, outside, self.channels),
                                 }
                             }
                         }
@@ -229,6 +230,16 @@ impl Source<'_> {
                 }
             }
         }
+    }
+}
+
+/// # Safety
+/// `to` has room for `n` elements.
+#[inline(always)]
+unsafe fn fill<T: Copy>(to: *mut T, value: T, n: usize) {
+    for i in 0..n {
+        // SAFETY: the caller's promise.
+        unsafe { to.add(i).write(value) };
     }
 }
 

@@ -2,6 +2,7 @@
 //! packed weights as [`crate::contract::integer`] does it. Outside of the image stands the input's zero point.
 
 use super::ConvPlan;
+use super::gather::Source;
 use super::phase::{Phase, phases};
 use super::product::weights;
 use crate::buffers::{BoundAccess, Ptr, RunCx};
@@ -10,12 +11,10 @@ use crate::contract::kept::Numbers;
 use crate::contract::operand::{Axes, Operand};
 use crate::epilogue::tile::OnBlocks;
 use crate::gemm::{self, Bytes, IntArgs, gemm_integers};
-use crate::space::unravel;
 use crate::tile::code::Code;
 use crate::tile::{io, scratch};
 use rlx_ir::DType;
 use smallvec::SmallVec;
-use std::ops::Range;
 
 /// Bytes that are gathered at a time.
 const GATHERED: usize = 1 << 17;
@@ -143,78 +142,17 @@ pub unsafe fn run(c: &Integer, p: &ConvPlan, code: &Code, run: &RunCx<'_>) {
                     let (own, memory) = memory.split_at_mut(gathered);
                     let source = Source {
                         phase: &c.phase,
+                        dtype: p.input.dtype,
                         base: base.get(),
                         offset,
                         channels: in_group,
                         channel: p.input.strides[1],
-                        outside: zero.unwrap_or(0) as u8,
                     };
-                    source.rows(points.clone(), own.as_mut_ptr());
+                    source.rows(points.clone(), zero.unwrap_or(0) as u8, own.as_mut_ptr());
                     args.a.data = own.as_ptr();
                     gemm_integers(run.isa, &args, 0..points.len(), 0..out_group, memory);
                 });
             });
         });
-    }
-}
-
-/// The input of one image and group.
-struct Source<'a> {
-    phase: &'a Phase,
-    base: *const u8,
-    /// Position of the first channel's index 0.
-    offset: i64,
-    channels: usize,
-    /// Step from channel to channel.
-    channel: i64,
-    /// What stands outside.
-    outside: u8,
-}
-
-impl Source<'_> {
-    /// Points `points` as dense rows of taps × channels.
-    /// # Safety
-    /// The input lies in the buffer; `dst` has room for the rows.
-    unsafe fn rows(&self, points: Range<usize>, dst: *mut u8) {
-        let axes = &self.phase.axes;
-        let outs: SmallVec<[usize; 4]> = axes.iter().map(|a| a.outs).collect();
-        let taps: SmallVec<[usize; 4]> = axes.iter().map(|a| a.taps).collect();
-        let mut index: SmallVec<[usize; 4]> = smallvec::smallvec![0; axes.len()];
-        let mut tap = index.clone();
-        let mut to = dst;
-        for point in points {
-            unravel(point, &outs, &mut index);
-            tap.fill(0);
-            for _ in 0..self.phase.taps() {
-                let at = axes
-                    .iter()
-                    .zip(index.iter().zip(&tap))
-                    .try_fold(self.offset, |at, (a, (&i, &t))| a.at(i, t).map(|i| at + i as i64 * a.stride));
-                // SAFETY: the tap's channels lie in the row, which lies in `dst`; positions inside lie in the buffer.
-                unsafe {
-                    match at {
-                        None => std::ptr::write_bytes(to, self.outside, self.channels),
-                        Some(at) if self.channel == 1 => {
-                            std::ptr::copy_nonoverlapping(self.base.offset(at as isize), to, self.channels);
-                        }
-                        Some(at) => {
-                            let mut from = self.base.wrapping_offset(at as isize);
-                            for c in 0..self.channels {
-                                *to.add(c) = *from;
-                                from = from.wrapping_offset(self.channel as isize);
-                            }
-                        }
-                    }
-                    to = to.add(self.channels);
-                }
-                for a in (0..tap.len()).rev() {
-                    tap[a] += 1;
-                    if tap[a] < taps[a] {
-                        break;
-                    }
-                    tap[a] = 0;
-                }
-            }
-        }
     }
 }

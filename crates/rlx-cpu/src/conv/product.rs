@@ -322,7 +322,7 @@ pub unsafe fn multiply(
                     args.a = AOperand::Segments { starts, width };
                 }
                 Reading::Rows => {
-                    source.rows(points.clone(), own.as_mut_ptr());
+                    source.rows(points.clone(), 0.0f32, own.as_mut_ptr());
                     args.a = Strided { data: own.as_ptr(), row: k as isize, col: 1 }.into();
                 }
                 Reading::Columns => {
