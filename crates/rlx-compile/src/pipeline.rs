@@ -11,8 +11,8 @@ use crate::lower::{self, lower};
 use crate::options::{CompileOptions, MatmulPrecision};
 use crate::pass::{Pass, PassCx, PassError, Phase};
 use crate::passes::{
-    self, bind_dims, bind_params, canonicalise, cse, dce, fold, hoist, legalise, precision, recognise, scaled_quant,
-    split, split_reduce,
+    self, bind_dims, bind_params, canonicalise, cse, dce, fold, hoist, join, legalise, precision, recognise,
+    scaled_quant, split, split_reduce,
 };
 pub use crate::report::{CompileReport, PassReport};
 use crate::target::{Claims, InputStage, Offender, TargetModule};
@@ -55,6 +55,10 @@ fn lowering(o: &CompileOptions) -> bool {
 fn by_rows(o: &CompileOptions) -> bool {
     o.fusion.allows("row")
 }
+// Joining copies the weights: once where they are prepared, otherwise on every run.
+fn joining(o: &CompileOptions) -> bool {
+    o.cache_param_invariant && o.fusion.allows("join")
+}
 const fn recognition(o: &CompileOptions) -> bool {
     o.recognise
 }
@@ -75,6 +79,7 @@ pub const PIPELINE: &[Step] = &[
     step(Recognise, &dce::PASS, dce),
     step(Transform, &scaled_quant::PASS, quantising),
     step(Transform, &precision::PASS, lowering),
+    step(Transform, &join::PASS, joining),
     step(Legalise, &legalise::PASS, always),
     step(Legalise, &split_reduce::PASS, by_rows),
     step(Legalise, &canonicalise::PASS, folding),

@@ -62,15 +62,14 @@ fn run(steps: &[&str], options: &Options, input: &str) -> Result<String, String>
 
 fn run_steps(mut module: Module, passes: &[&str], options: &Options) -> Result<String, String> {
     let claims = options.get("claims").map(|list| Claims {
-        target: "test".into(),
-        stage: InputStage::Lir,
         ops: list.split(',').map(Into::into).collect(),
         dtypes: DType::ALL.iter().copied().collect(),
-        filter: None,
         symbolic_shapes: true,
         in_place: true,
         growing_states: true,
         scaled_operands: true,
+        joined_products: true,
+        ..Claims::new("test", InputStage::Lir)
     });
     let variable = |name: &str| match name {
         "RLX_POLICY" => options.get("policy").cloned(),
@@ -95,15 +94,12 @@ fn run_steps(mut module: Module, passes: &[&str], options: &Options) -> Result<S
 
 fn lower(module: &Module, options: &Options) -> Result<String, String> {
     let claims = Claims {
-        target: "test".into(),
-        stage: InputStage::Lir,
-        ops: Default::default(),
-        dtypes: Default::default(),
-        filter: None,
         symbolic_shapes: true,
         in_place: true,
         growing_states: true,
         scaled_operands: true,
+        joined_products: true,
+        ..Claims::new("test", InputStage::Lir)
     };
     let fusion = match (options.get("fusion").map(String::as_str), options.get("without")) {
         (Some("off"), _) => Fusion::Off,

@@ -29,15 +29,13 @@ fn all_but(op: &str) -> Claims {
         .collect();
     let dtypes = DType::ALL.iter().copied().collect();
     Claims {
-        target: "test".into(),
-        stage: InputStage::Mir,
         ops,
         dtypes,
-        filter: None,
         symbolic_shapes: true,
         in_place: true,
         growing_states: true,
         scaled_operands: true,
+        ..Claims::new("test", InputStage::Mir)
     }
 }
 

@@ -35,8 +35,6 @@ impl Backend for CpuBackend {
         let mut ops = rlx_compile::lower::ops_of(KERNELS);
         ops.extend(library::OPS.iter().chain(&["read_dims"]).map(|s| s.to_string()));
         Claims {
-            target: "cpu".into(),
-            stage: InputStage::Lir,
             ops,
             dtypes: DType::ALL.iter().copied().filter(|&d| d != DType::Str).collect(),
             filter: Some(limits),
@@ -44,6 +42,9 @@ impl Backend for CpuBackend {
             in_place: true,
             growing_states: true,
             scaled_operands: true,
+            // Beside vector units, joining was measured to gain nothing, and to cost a copy of the weights.
+            joined_products: crate::gemm::amx::has_tiles(crate::simd::effective(Isa::best())),
+            ..Claims::new("cpu", InputStage::Lir)
         }
     }
 

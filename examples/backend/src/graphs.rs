@@ -40,15 +40,9 @@ pub struct GraphBackend;
 impl Backend for GraphBackend {
     fn claims(&self, _device: Device) -> Claims {
         Claims {
-            target: "example-graphs".into(),
-            stage: InputStage::Mir,
             ops: CLAIMED.iter().map(|s| s.to_string()).collect(),
             dtypes: BTreeSet::from([DType::F32, DType::I64, DType::Bool]),
-            filter: None,
-            symbolic_shapes: false,
-            in_place: false,
-            growing_states: false,
-            scaled_operands: false,
+        ..Claims::new("example-graphs", InputStage::Mir)
         }
     }
 

@@ -25,15 +25,11 @@ impl Backend for KernelBackend {
         let mut ops = rlx::compile::lower::ops_of(&["map", "row", "contract"]);
         ops.insert("gather".into());
         Claims {
-            target: "example-kernels".into(),
-            stage: InputStage::Lir,
             ops,
             dtypes: BTreeSet::from([DType::F32, DType::I64, DType::I32, DType::Bool]),
-            filter: None,
             symbolic_shapes: true,
             in_place: true,
-            growing_states: false,
-            scaled_operands: false,
+        ..Claims::new("example-kernels", InputStage::Lir)
         }
     }
 

@@ -24,7 +24,8 @@ pub use precision::{
 ///
 /// Names of fusions: `elementwise` (chains and groups of elementwise ops), `row` (softmax, norms and reductions over one axis), `epilogue` (into
 /// contractions and convolutions), `concat` (producers that write their part of a concatenation or padding), `views` (reshapes,
-/// transposes and slices without a copy).
+/// transposes and slices without a copy), `scaled` (scales and zero points of integers that products take as they are), `join` (products of
+/// one left operand that go to attention: queries, keys and values).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Fusion {
     /// All.
@@ -37,7 +38,7 @@ pub enum Fusion {
 
 impl Fusion {
     /// Names of all fusions.
-    pub const NAMES: &'static [&'static str] = &["elementwise", "row", "epilogue", "concat", "views", "scaled"];
+    pub const NAMES: &'static [&'static str] = &["elementwise", "row", "epilogue", "concat", "views", "scaled", "join"];
 
     /// True if the fusion of this name is to be made.
     pub fn allows(&self, name: &str) -> bool {

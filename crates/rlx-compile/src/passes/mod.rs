@@ -8,6 +8,7 @@ pub mod cse;
 pub mod dce;
 pub mod fold;
 pub mod hoist;
+pub mod join;
 pub mod legalise;
 pub mod precision;
 pub mod recognise;
@@ -29,6 +30,7 @@ pub const ALL: &[&Pass] = &[
     &recognise::PASS,
     &scaled_quant::PASS,
     &precision::PASS,
+    &join::PASS,
     &legalise::PASS,
     &split_reduce::PASS,
     &hoist::PASS,

@@ -57,9 +57,29 @@ pub struct Claims {
     /// True if contractions take operands that stand for others ([`Scaling`](crate::lir::Scaling)). If false, they are made what they stand
     /// for before.
     pub scaled_operands: bool,
+    /// True if a product makes its left operand anew at a cost felt beside the product itself (as matrix units do, which split or narrow
+    /// it), so that products of one left operand are worth joining. Joining copies weights when they are prepared.
+    pub joined_products: bool,
 }
 
 impl Claims {
+    /// A target that runs no op in any dtype yet, and has none of the abilities: a backend says what it adds with
+    /// `Claims { ops, dtypes, ..Claims::new("name", stage) }`.
+    pub fn new(target: impl Into<String>, stage: InputStage) -> Self {
+        Claims {
+            target: target.into(),
+            stage,
+            ops: BTreeSet::new(),
+            dtypes: BTreeSet::new(),
+            filter: None,
+            symbolic_shapes: false,
+            in_place: false,
+            growing_states: false,
+            scaled_operands: false,
+            joined_products: false,
+        }
+    }
+
     /// Why a node is not taken; `Ok` if it is.
     pub fn accepts(&self, node: &Node, operands: &[&TensorType], results: &[&TensorType]) -> Result<(), String> {
         if !self.ops.contains(node.op.name()) {

@@ -16,15 +16,11 @@ use crate::interp;
 
 pub fn claims() -> Claims {
     Claims {
-        target: "test".into(),
-        stage: InputStage::Lir,
-        ops: Default::default(),
-        dtypes: Default::default(),
-        filter: None,
         symbolic_shapes: true,
         in_place: true,
         growing_states: true,
         scaled_operands: true,
+        ..Claims::new("test", InputStage::Lir)
     }
 }
 

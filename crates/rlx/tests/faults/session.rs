@@ -32,17 +32,7 @@ fn fault_02_compile_errors_name_node_op_shapes_and_pass() {
     let y = b.softmax(x, 1).unwrap();
     b.output("y", y).unwrap();
     let m = Module::from_graph(b.finish());
-    let claims = Claims {
-        target: "bare".into(),
-        stage: InputStage::Mir,
-        ops: Default::default(),
-        dtypes: Default::default(),
-        filter: None,
-        symbolic_shapes: true,
-        in_place: false,
-        growing_states: false,
-        scaled_operands: false,
-    };
+    let claims = Claims { symbolic_shapes: true, ..Claims::new("bare", InputStage::Mir) };
     let e = rlx::compile::compile_module(&m, &claims, &CompileOptions::new()).unwrap_err().to_string();
     for part in ["[compile-unsupported]", "bare", "layer/softmax", "f32[n, 4]", "is not claimed"] {
         assert!(e.contains(part), "{part} is not in: {e}");

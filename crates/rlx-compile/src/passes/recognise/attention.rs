@@ -164,19 +164,18 @@ pub fn attention(r: &mut Recogniser<'_>, v: ValueId) -> Found {
             }
         }
         if let Some(windows) = &s.windows
-            && r.rw.b.shape(*v)?.rank() == 5
+            && rank == 5
+            && r.rw.b.shape(*v)?.rank() >= 4
         {
             match per_window(r, *v, windows)? {
                 Some(flat) => *v = flat,
-                None => return r.nearly("a mask is not as large as its windows"),
+                None => return Ok(None),
             }
         }
         masks.push(m);
     }
     let keys = r.rw.b.shape(values)?[2].clone();
-    let Some(mask) = mask::combined(r, masks, &dims, &keys, q)? else {
-        return r.nearly("a mask does not broadcast to its scores");
-    };
+    let Some(mask) = mask::combined(r, masks, &dims, &keys, q)? else { return Ok(None) };
     let mut spread = r.rw.b.shape(q)?.into_dims();
     let q = if spread[2] == dims[2] {
         q
@@ -200,9 +199,12 @@ pub fn attention(r: &mut Recogniser<'_>, v: ValueId) -> Found {
     if result.rank() == 3 { r.rw.b.reshape(made, result.into_dims()).map(Some) } else { Ok(Some(made)) }
 }
 
-/// A mask `[batch, windows, heads, s, t]`, sizes of 1 standing for any, as `[batch·windows, heads, s, t]`.
+/// A mask `[batch, windows, heads, s, t]`, sizes of 1 standing for any and the first left out or not, as `[batch·windows, heads, s, t]`.
 fn per_window(r: &mut Recogniser<'_>, v: ValueId, [b, w]: &[Dim; 2]) -> Found {
-    let shape = r.rw.b.shape(v)?.into_dims();
+    let mut shape = r.rw.b.shape(v)?.into_dims();
+    if shape.len() == 4 {
+        shape.insert(0, Dim::ONE);
+    }
     let [_, _, inner @ ..] = &shape[..] else { return Ok(None) };
     if shape[0].bcast(b) != *b || shape[1].bcast(w) != *w {
         return Ok(None);

@@ -43,11 +43,22 @@ fn integers(l: Look<'_>, v: ValueId) -> Option<(ValueId, Option<ValueId>)> {
     }
     let (x, z) = l.binary(v, Binary::Sub)?;
     let x = converted(l, x).filter(|&x| small(x))?;
-    // Only a zero point that the integers' dtype has keeps differences within 255.
-    let (low, high) = l.dtype(x)?.int_range()?;
-    let fits = converted(l, z).is_some_and(|z| l.dtype(z) == l.dtype(x))
-        || l.number(z).is_some_and(|n| (low as f64..=high as f64).contains(&n));
-    fits.then_some((x, Some(z)))
+    zero_fits(l, x, z).then_some((x, Some(z)))
+}
+
+/// True for a zero point that the integers' dtype has: only then are differences within 255.
+fn zero_fits(l: Look<'_>, x: ValueId, z: ValueId) -> bool {
+    let of_range = |(low, high): (i128, i128)| l.number(z).is_some_and(|n| (low as f64..=high as f64).contains(&n));
+    converted(l, z).is_some_and(|z| l.dtype(z) == l.dtype(x))
+        || l.dtype(x).and_then(DType::int_range).is_some_and(of_range)
+}
+
+/// True for what would be [`real`], were its zero point not too far from its integers.
+fn has_far_zero(l: Look<'_>, v: ValueId) -> bool {
+    l.either(v, Binary::Mul).filter_map(|(wide, _)| l.binary(converted(l, wide)?, Binary::Sub)).any(|(x, z)| {
+        let small = converted(l, x).filter(|&x| matches!(l.dtype(x), Some(DType::I8 | DType::U8)));
+        small.is_some_and(|x| l.number(z).is_some() && !zero_fits(l, x, z))
+    })
 }
 
 fn converted(l: Look<'_>, v: ValueId) -> Option<ValueId> {
@@ -62,7 +73,10 @@ pub(super) fn product(r: &mut Recogniser<'_>, v: ValueId) -> Found {
     let l = r.look();
     let Some((Op::Contraction(Contraction::DotGeneral(d)), &[a, b])) = l.op(v) else { return Ok(None) };
     let d: DotGeneral = d.clone();
-    let (Some(left), Some(right)) = (real(l, a), real(l, b)) else { return Ok(None) };
+    let (Some(left), Some(right)) = (real(l, a), real(l, b)) else {
+        let far = [a, b].into_iter().any(|v| has_far_zero(l, v));
+        return if far { r.nearly("a zero point is out of its integers' range") } else { Ok(None) };
+    };
     let (Some(sa), Some(sb)) = (l.shape(a).cloned(), l.shape(b).cloned()) else { return Ok(None) };
     let (Some(of_a), Some(of_b)) = (l.shape(left.scale).cloned(), l.shape(right.scale).cloned()) else {
         return Ok(None);
