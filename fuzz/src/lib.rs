@@ -1,7 +1,7 @@
 //! What is fuzzed: every reader of text or files, on any bytes. A target passes if it returns.
 //!
-//! `cargo fuzz run onnx --features libfuzzer` searches with coverage (nightly); `cargo run --release --bin smoke -- SECONDS` mutates the
-//! corpus blindly on the stable toolchain.
+//! `cargo xtask fuzz onnx SECONDS` searches with coverage; `cargo run --release --bin smoke -- SECONDS` mutates the corpus blindly, without a
+//! C++ compiler.
 
 #[cfg(feature = "artefact")]
 mod artefacts;

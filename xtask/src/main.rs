@@ -1,6 +1,7 @@
 //! Checks of the project as code: `cargo xtask check`. See `docs/testing.md`.
 #![allow(clippy::print_stdout)]
 
+mod fuzz;
 mod ops_table;
 mod tidy;
 
@@ -11,7 +12,8 @@ const USAGE: &str = "usage: cargo xtask <command>
   check          everything below that changes nothing: fmt, clippy, tidy, generated files
   tidy           file sizes, crate rules, words that stand for unfinished work
   docs           write docs/ops.md
-  docs --check   fail if docs/ops.md is not what `docs` would write";
+  docs --check   fail if docs/ops.md is not what `docs` would write
+  fuzz TARGET S  fuzz a target (onnx, text, dim, artefact) with coverage for so many seconds";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -21,6 +23,7 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::tidy(&root),
         ["docs"] => ops_table::write(&root),
         ["docs", "--check"] => ops_table::check(&root),
+        ["fuzz", target, seconds] => fuzz::fuzz(&root, target, seconds),
         _ => Err(vec![USAGE.to_string()]),
     };
     match result {

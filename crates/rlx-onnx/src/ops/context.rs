@@ -212,13 +212,21 @@ impl<'a, 'm> NodeCx<'a, 'm> {
         self.sizes_beside(v, &parts, what)
     }
 
-    /// [`sizes`](Self::sizes) of which some are known: only the others are read.
-    pub fn sizes_beside(&mut self, v: ValueId, known: &[Option<Dim>], what: &str) -> Result<Vec<Dim>, Failure> {
+    /// The length of a vector of integers that speak of axes or sizes. A file may declare any, so that there is a limit: each
+    /// becomes a dim.
+    pub fn length(&mut self, v: ValueId, what: &str) -> Result<usize, Failure> {
         let t = self.ty(v)?;
         let n = t.shape.numel().as_const().filter(|_| t.dtype.is_int() && t.shape.rank() <= 1);
-        let n = n.and_then(|n| usize::try_from(n).ok());
-        let n =
-            n.ok_or_else(|| Failure::refused(format!("{what} must be a vector of integers of known length, got {t}")))?;
+        let n = n.and_then(|n| usize::try_from(n).ok()).filter(|&n| n <= MOST_SIZES);
+        n.ok_or_else(|| {
+            let asked = format!("a vector of integers of known length, at most {MOST_SIZES}");
+            Failure::refused(format!("{what} must be {asked}, got {t}"))
+        })
+    }
+
+    /// [`sizes`](Self::sizes) of which some are known: only the others are read.
+    pub fn sizes_beside(&mut self, v: ValueId, known: &[Option<Dim>], what: &str) -> Result<Vec<Dim>, Failure> {
+        let n = self.length(v, what)?;
         let open: Vec<i64> = (0..n).filter(|&i| known.get(i).is_none_or(Option::is_none)).map(|i| i as i64).collect();
         let symbols: Vec<Symbol> = open.iter().map(|_| self.imp.fresh_symbol("data")).collect();
         let rest = if open.len() == n {

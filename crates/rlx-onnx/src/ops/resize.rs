@@ -341,8 +341,7 @@ fn with_sizes(
     });
     let Some(ratios) = ratios else {
         let asked = cx.input(3)?;
-        let n = cx.shape(asked)?.numel().as_const().and_then(|n| usize::try_from(n).ok());
-        fits(n.ok_or_else(|| Failure::refused("the number of sizes must be known"))?)?;
+        fits(cx.length(asked, "the sizes")?)?;
         let (sizes, scale) = resample::alike(cx, from, asked, keep == Keep::NotSmaller)?;
         return Ok(Sizes::Data(sizes, scale));
     };

@@ -149,8 +149,7 @@ fn reshape(cx: &mut NodeCx<'_, '_>) -> Out {
 
 /// A shape that only the run tells, with its zeros and its −1 resolved by arithmetic.
 fn resolve_shape(cx: &mut NodeCx<'_, '_>, shape: ValueId, from: &[Dim], allow_zero: bool) -> Result<ValueId, Failure> {
-    let n = cx.shape(shape)?.numel().as_const().and_then(|n| usize::try_from(n).ok());
-    let n = n.ok_or_else(|| Failure::refused("the length of the shape must be known when the model is compiled"))?;
+    let n = cx.length(shape, "the shape")?;
     let mut s = cx.b().convert(shape, DType::I64)?;
     let zero = cx.scalar_like(s, 0.0)?;
     let (one, minus) = (cx.scalar_like(s, 1.0)?, cx.scalar_like(s, -1.0)?);
@@ -214,14 +213,11 @@ fn unsqueeze(cx: &mut NodeCx<'_, '_>) -> Out {
 
 /// The operand with axes of one element where data say.
 pub(super) fn unsqueezed(cx: &mut NodeCx<'_, '_>, x: ValueId, axes: ValueId) -> Result<ValueId, Failure> {
-    let n = cx.shape(axes)?.numel();
-    let n = n.as_const().and_then(|n| usize::try_from(n).ok()).filter(|&n| n <= MOST_AXES);
-    let n = n.ok_or_else(|| {
-        Failure::refused(format!(
-            "the number of axes must be known when the model is compiled, and at most {MOST_AXES}"
-        ))
-    })?;
+    let n = cx.length(axes, "the axes")?;
     let rank = cx.rank(x)?;
+    if n > MOST_AXES {
+        return Err(Failure::refused(format!("{n} axes are added; at most {MOST_AXES} are")));
+    }
     Named::of(cx, axes, rank + n)?.unsqueeze(cx, x)
 }
 

@@ -182,10 +182,7 @@ impl Bounds {
     fn len(&self, cx: &mut NodeCx<'_, '_>) -> Result<usize, Failure> {
         match self {
             Bounds::Written(v) => Ok(v.len()),
-            Bounds::Data(v) => {
-                let n = cx.shape(*v)?.numel().as_const().and_then(|n| usize::try_from(n).ok());
-                n.ok_or_else(|| Failure::refused("the number of starts and ends must be known"))
-            }
+            Bounds::Data(v) => cx.length(*v, "starts and ends"),
         }
     }
 
