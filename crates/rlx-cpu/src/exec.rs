@@ -266,7 +266,8 @@ pub fn run_frame(
                 continue;
             }
             let start = env.profiler.map(|p| (Instant::now(), std::mem::take(&mut p.borrow_mut().nested)));
-            let defined = run_kernel(program, frame, k, plan, &bound, weights, env)?;
+            let mut defined = None;
+            run_kernel(program, frame, k, plan, &bound, weights, env, &mut defined).map_err(|e| *e)?;
             count += 1;
             if let (Some(p), Some((start, before))) = (env.profiler, start) {
                 let p = &mut *p.borrow_mut();
@@ -313,6 +314,8 @@ pub fn run_frame(
     Ok(bound)
 }
 
+/// Runs a kernel; what it defines goes to `defined`. What is handed back is small: it is moved once for each kernel.
+#[allow(clippy::too_many_arguments)]
 fn run_kernel(
     program: &Program,
     frame: &mut Frame,
@@ -321,27 +324,11 @@ fn run_kernel(
     bound: &BoundSegment,
     weights: Option<&WeightSet>,
     env: &Env<'_>,
-) -> Result<Option<Defined>, RunError> {
-    let mut ptrs = std::mem::take(&mut frame.slots);
+    defined: &mut Option<Defined>,
+) -> Result<(), Box<RunError>> {
+    let Frame { ptrs: all, slots: ptrs, nested, .. } = frame;
     ptrs.clear();
-    ptrs.extend(program.classes.slots[k].iter().map(|&b| frame.ptrs[b as usize]));
-    let result = run_with(program, frame, k, plan, bound, weights, env, &mut ptrs);
-    frame.slots = ptrs;
-    result
-}
-
-/// Runs a kernel whose buffers lie at `ptrs`.
-#[allow(clippy::too_many_arguments)]
-fn run_with(
-    program: &Program,
-    frame: &mut Frame,
-    k: usize,
-    plan: &Plan,
-    bound: &BoundSegment,
-    weights: Option<&WeightSet>,
-    env: &Env<'_>,
-    ptrs: &mut [Ptr],
-) -> Result<Option<Defined>, RunError> {
+    ptrs.extend(program.classes.slots[k].iter().map(|&b| all[b as usize]));
     let node = &program.lir.kernels[k];
     let failed = |message: String| RunError::Kernel {
         kernel: node.kernel.kind().to_string(),
@@ -349,12 +336,10 @@ fn run_with(
         message,
     };
     if let (Plan::Control(c), KernelCode::Nested(programs)) = (plan, &program.codes[k]) {
-        let mut nested = std::mem::take(&mut frame.nested[k]);
-        let bufs = Buffers::new(ptrs);
         let inner = weights.and_then(|w| w.nested.get(k)).map_or(&[][..], Vec::as_slice);
-        let result = control::run(c, programs, &mut nested, inner, bufs, &bound.symbols, env, &failed);
-        frame.nested[k] = nested;
-        return result;
+        let bufs = Buffers::new(ptrs);
+        *defined = control::run(c, programs, &mut nested[k], inner, bufs, &bound.symbols, env, &failed)?;
+        return Ok(());
     }
     let weight = weights.and_then(|w| w.own.get(k)).and_then(|w| w.as_deref());
     let alone = Region::inline();
@@ -393,12 +378,12 @@ fn run_with(
             (Plan::Conv(p), KernelCode::Scalar(code)) => conv::run(p, code, &cx),
             (Plan::Window(p), _) => window::run(p, &cx),
             (Plan::Attention(p), _) => attention::run(p, &cx),
-            (Plan::Library(p), _) => return library::run(p, &cx).map_err(failed),
-            _ => return Err(failed("its plan and its code do not belong together".into())),
+            (Plan::Library(p), _) => *defined = library::run(p, &cx).map_err(failed)?,
+            _ => return Err(failed("its plan and its code do not belong together".into()).into()),
         }
     }
     drop(moved);
-    Ok(None)
+    Ok(())
 }
 
 /// Copies the results of a defining kernel to their buffers, which have a size now.

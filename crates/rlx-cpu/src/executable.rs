@@ -335,7 +335,7 @@ impl CpuExecutable {
         self.counters.runs.fetch_add(1, Ordering::Relaxed);
         let env = Env { profiler, left, ..shared.env(&region, &self.counters, true) };
         let frame = &mut self.frame;
-        run_frame(&shared.main, frame, &inputs, Some(&set), Some(&set.weights), first, Some(&needed), outputs, &env)
+        run_frame(&shared.main, frame, &inputs, Some(&set), Some(&set.weights), first, needed.as_deref(), outputs, &env)
     }
 }
 
@@ -452,7 +452,7 @@ impl ExecutableGraph for CpuExecutable {
             Some(&set),
             Some(&set.weights),
             first,
-            Some(&needed),
+            needed.as_deref(),
             outputs,
             &env,
         )?;

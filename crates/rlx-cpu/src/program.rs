@@ -12,7 +12,7 @@ use rlx_ir::dim::Symbol;
 use rlx_ir::ops::{Indexing, Op};
 use rlx_ir::{DType, DimBinding};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// What a kernel is compiled to.
 pub enum KernelCode {
@@ -89,6 +89,8 @@ pub struct Program {
     pub shares_bytes: Vec<bool>,
     /// Kernels that a set of outputs needs.
     needed: Mutex<Needed>,
+    /// Whether all outputs together need all kernels.
+    all_needed: OnceLock<bool>,
 }
 
 impl Program {
@@ -145,6 +147,7 @@ impl Program {
             _aligned: copies,
             weights,
             needed: Mutex::new(HashMap::new()),
+            all_needed: OnceLock::new(),
             classes: Classes::of(&lir),
             lir,
         })
@@ -163,37 +166,48 @@ impl Program {
     }
 
     /// Which kernels have to run for these outputs, for states and for sizes.
-    pub fn needed(&self, read: &[usize]) -> Arc<[bool]> {
+    /// `None`: all do.
+    pub fn needed(&self, read: &[usize]) -> Option<Arc<[bool]>> {
+        let outputs = 0..self.lir.outputs.len();
+        if read.iter().copied().eq(outputs.clone())
+            && *self.all_needed.get_or_init(|| needed(&self.lir, &outputs.collect::<Vec<_>>()).iter().all(|&n| n))
+        {
+            return None;
+        }
         let mut kept = self.needed.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(n) = kept.get(read) {
-            return n.clone();
+            return Some(n.clone());
         }
-        let lir = &self.lir;
-        let mut wanted = vec![false; lir.buffers.len()];
-        let outputs = read.iter().filter_map(|&o| lir.outputs.get(o)).map(|o| o.buffer);
-        outputs.chain(lir.states.iter().filter_map(|s| s.next)).for_each(|b| wanted[b.index()] = true);
-        // Where states are written in place, their buffers are wanted too.
-        lir.states.iter().for_each(|s| wanted[s.buffer.index()] = true);
-        let defining: Vec<usize> = (lir.segments.iter())
-            .filter(|s| !s.defines.is_empty())
-            .map(|s| (s.kernels.end as usize).saturating_sub(1))
-            .collect();
-        let mut run = vec![false; lir.kernels.len()];
-        for (i, k) in lir.kernels.iter().enumerate().rev() {
-            let writes = k.kernel.writes();
-            run[i] = defining.contains(&i) || writes.iter().any(|w| wanted[w.buffer.index()]);
-            if run[i] {
-                k.kernel.reads().iter().for_each(|r| wanted[r.buffer.index()] = true);
-            }
-        }
-        let run: Arc<[bool]> = run.into();
+        let run: Arc<[bool]> = needed(&self.lir, read).into();
         // Callers that read ever new sets must not fill memory.
         if kept.len() >= 64 {
             kept.clear();
         }
         kept.insert(read.into(), run.clone());
-        run
+        Some(run)
     }
+}
+
+/// For each kernel, whether it has to run for these outputs, for states or for sizes.
+fn needed(lir: &Lir, read: &[usize]) -> Vec<bool> {
+    let mut wanted = vec![false; lir.buffers.len()];
+    let outputs = read.iter().filter_map(|&o| lir.outputs.get(o)).map(|o| o.buffer);
+    outputs.chain(lir.states.iter().filter_map(|s| s.next)).for_each(|b| wanted[b.index()] = true);
+    // Where states are written in place, their buffers are wanted too.
+    lir.states.iter().for_each(|s| wanted[s.buffer.index()] = true);
+    let defining: Vec<usize> = (lir.segments.iter())
+        .filter(|s| !s.defines.is_empty())
+        .map(|s| (s.kernels.end as usize).saturating_sub(1))
+        .collect();
+    let mut run = vec![false; lir.kernels.len()];
+    for (i, k) in lir.kernels.iter().enumerate().rev() {
+        let writes = k.kernel.writes();
+        run[i] = defining.contains(&i) || writes.iter().any(|w| wanted[w.buffer.index()]);
+        if run[i] {
+            k.kernel.reads().iter().for_each(|r| wanted[r.buffer.index()] = true);
+        }
+    }
+    run
 }
 
 /// Alignment that kernels rely on for a dtype's memory.
