@@ -13,12 +13,11 @@ use crate::epilogue::direct::{self, Direct, Matrix};
 use crate::epilogue::halves::{self, Halves};
 use crate::epilogue::menu::Menu;
 use crate::epilogue::tile::OnBlocks;
-use crate::gemm::amx::{Parts, has_tiles};
+use crate::gemm::amx::{Parts, has_tiles, parts};
 use crate::gemm::{self, BOperand, GemmArgs, Planned, Strided, TaskGrid, gemm_tasks, is_one_task};
 use crate::space::position;
 use crate::tile::code::Code;
 use crate::tile::{Work, io, scratch};
-use rlx_compile::MatmulPrecision;
 use rlx_compile::lir::{ContractKernel, Storage};
 use rlx_ir::DType;
 use smallvec::{SmallVec, smallvec};
@@ -313,7 +312,7 @@ pub fn plan(
         return Ok(None);
     }
     let kept = if integers { None } else { Kept::plan(cx.isa, &right, &right_scales, bf16).filter(|_| weight) };
-    let parts = if integers || kept.is_some() { None } else { parts(cx, bf16, inner_m.size) };
+    let parts = if integers || kept.is_some() { None } else { parts(cx.isa, cx.matmul, bf16, inner_m.size) };
     let mut product = Product {
         m: inner_m.size,
         n: inner_n.size,
@@ -349,19 +348,6 @@ pub fn plan(
         product.whole = Some(Planned::new(cx.isa, &args));
     }
     Ok(Some((product, direct.map(|d| Finish::Direct(Box::new(d))))))
-}
-
-/// How panels of f32 are taken apart for products of so many rows on the level's matrix unit. With few rows, taking them
-/// apart costs more than the unit saves: as measured, six products win from some 64 rows on, fewer products earlier.
-fn parts(cx: &BindCx<'_>, bf16: bool, rows: usize) -> Option<Parts> {
-    let (parts, least) = match cx.matmul {
-        _ if bf16 => (Parts::One, 16),
-        MatmulPrecision::Highest => (Parts::Three, 64),
-        MatmulPrecision::High => (Parts::Two, 32),
-        // What this rounds is of bf16 by now.
-        MatmulPrecision::Medium => return None,
-    };
-    (rows >= least && has_tiles(cx.isa)).then_some(parts)
 }
 
 impl Product {

@@ -25,6 +25,7 @@ use crate::contract::operand::panels;
 use crate::epilogue::direct::{self, Direct, Matrix};
 use crate::epilogue::menu::Menu;
 use crate::epilogue::{self, Finish};
+use crate::gemm::amx::Parts;
 use crate::space::Space;
 use crate::tile::Work;
 use crate::tile::code::Code;
@@ -134,12 +135,18 @@ pub fn plan(k: &ConvKernel, code: &Code, cx: &BindCx<'_>) -> Result<ConvPlan, Bi
             let fits = |m: &Direct| !m.in_place() && if last { m.steps().1 == 1 } else { m.steps().0 == 1 };
             usable = direct.as_ref().is_some_and(fits);
             plan.how = How::Depthwise(Box::new(d));
-        } else if let Some(w) = winograd::plan(&plan, direct.as_ref(), cx.isa) {
-            (last, usable) = (true, true);
-            plan.how = How::Winograd(Box::new(w));
         } else {
             (last, usable) = (true, true);
-            plan.how = How::Product(Box::new(product::plan(&plan, cx.isa)));
+            let parts = product::parts(&plan, cx.isa, cx.matmul);
+            // Where all six products are wanted, a matrix unit gains less than transforms do.
+            let transformed = match parts {
+                None | Some(Parts::Three) => winograd::plan(&plan, direct.as_ref(), cx.isa),
+                Some(_) => None,
+            };
+            plan.how = match transformed {
+                Some(w) => How::Winograd(Box::new(w)),
+                None => How::Product(Box::new(product::plan(&plan, cx.isa, parts))),
+            };
         }
         plan.finish = match direct.filter(|_| usable) {
             Some(d) => Finish::Direct(Box::new(d)),

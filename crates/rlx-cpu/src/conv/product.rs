@@ -11,11 +11,13 @@ use super::phase::{Phase, phases};
 use crate::buffers::RunCx;
 use crate::contract::operand::{Axes, Operand, Panels, Rights, with_panels};
 use crate::epilogue::tile::OnBlocks;
+use crate::gemm::amx::{self, Parts};
 use crate::gemm::{self, AOperand, BOperand, GemmArgs, Strided, panel_width};
 use crate::simd::Isa;
 use crate::space::unravel;
 use crate::tile::code::Code;
 use crate::tile::scratch;
+use rlx_compile::MatmulPrecision;
 use rlx_ir::DType;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -28,12 +30,20 @@ pub struct Product {
     weights: Rights,
     /// How each phase's points are cut.
     blocks: Vec<Blocks>,
+    /// What a matrix unit takes the panels of weights apart to; `None`: they are multiplied as they are.
+    parts: Option<Parts>,
 }
 
 impl Product {
     /// The weights that runs keep in panels.
     pub fn weights(&self) -> &Rights {
         &self.weights
+    }
+
+    /// Whether it runs on a matrix unit.
+    #[cfg(test)]
+    pub fn on_unit(&self) -> bool {
+        self.parts.is_some()
     }
 
     /// Its phases.
@@ -85,8 +95,19 @@ const TASKS: usize = 8;
 /// Fewest columns of a task that does not have them all.
 const COLS: usize = 96;
 
-/// Plans the products of a convolution.
-pub fn plan(p: &ConvPlan, isa: Isa) -> Product {
+/// Fewest output channels of a group that are worth a matrix unit: half of a tile's columns.
+const UNIT_COLS: usize = 8;
+
+/// What a matrix unit takes panels apart to in a convolution of this exactness, if it is one for the unit.
+pub fn parts(p: &ConvPlan, isa: Isa, matmul: MatmulPrecision) -> Option<Parts> {
+    let bf16 = [p.input.dtype, p.weight.dtype] == [DType::BF16; 2];
+    let points: usize = p.out_spatial.iter().product();
+    let parts = amx::parts(isa, matmul, bf16, points);
+    parts.filter(|_| p.out_channels / p.groups >= UNIT_COLS)
+}
+
+/// Plans the products of a convolution; `parts` are those of [`parts`].
+pub fn plan(p: &ConvPlan, isa: Isa, parts: Option<Parts>) -> Product {
     let phases = phases(p);
     let (in_group, out_group) = (p.in_channels / p.groups, p.out_channels / p.groups);
     let smallest = p.input.strides.get(2..).unwrap_or(&[]).iter().map(|s| s.unsigned_abs()).min();
@@ -130,7 +151,7 @@ pub fn plan(p: &ConvPlan, isa: Isa) -> Product {
     let columns =
         |b: &Blocks| matches!(b.reading, Reading::Columns) || (columns && matches!(b.reading, Reading::Even { .. }));
     let weights = phases.iter().zip(&blocks).map(|(phase, b)| weights(p, phase, columns(b))).collect();
-    Product { phases, weights: Rights::new(isa, weights), blocks }
+    Product { phases, weights: Rights::new(isa, weights), blocks, parts }
 }
 
 /// The points that blocks are cut from, and those of a block: whole lines of the output, or even parts of long ones.
@@ -255,12 +276,13 @@ pub unsafe fn multiply(
     let col = group * out_group + cols.start;
     let on_blocks = |plan| OnBlocks { plan, code, bufs: run.bufs, isa: run.isa, row: &row, col };
     let hook = p.finish.program().map(on_blocks);
+    let weights = panels.slab(group).wrapping_add(cols.start * k);
     let mut args = GemmArgs {
         m: points.len(),
         n: cols.len(),
         k,
         a: Strided { data: std::ptr::null(), row: 0, col: 1 }.into(),
-        b: BOperand::Packed(panels.slab(group).wrapping_add(cols.start * k)),
+        b: c.parts.map_or(BOperand::Packed(weights), |parts| BOperand::Split(weights, parts)),
         c: std::ptr::null_mut(),
         c_row: 0,
         c_col: 1,

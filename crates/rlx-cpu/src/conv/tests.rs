@@ -10,6 +10,7 @@ use crate::buffers::Weight;
 use crate::rig::{Rig, Step, assert_near, chain, dense, noise};
 use crate::simd::Isa;
 use crate::space::{position, unravel};
+use rlx_compile::MatmulPrecision;
 use rlx_compile::lir::{BufId, Epilogue};
 use rlx_ir::ops::Elementwise;
 use rlx_ir::ops::elementwise::{Binary, Unary};
@@ -32,6 +33,8 @@ pub(super) struct Case {
     pub weight: bool,
     /// The way that is taken: the chosen one, the products of sums, or that of transforms.
     pub way: Way,
+    /// How exact sums are.
+    pub matmul: MatmulPrecision,
     /// Elements of the input (0) or the weights (1) with values of their own.
     pub odd: Vec<(usize, usize, f64)>,
 }
@@ -61,16 +64,17 @@ impl Case {
             steps: vec![],
             weight: true,
             way: Way::Chosen,
+            matmul: MatmulPrecision::Highest,
             odd: vec![],
         }
     }
 
     /// The plan of the case's way.
     fn plan(&self, rig: &Rig, kernel: &ConvKernel, code: &Code, isa: Isa) -> ConvPlan {
-        let mut found = rig.bind(isa, |cx| plan(kernel, code, cx)).unwrap();
+        let mut found = rig.bind_with(isa, self.matmul, |cx| plan(kernel, code, cx)).unwrap();
         match self.way {
             Way::Chosen => {}
-            Way::Direct => found.how = How::Product(Box::new(product::plan(&found, isa))),
+            Way::Direct => found.how = How::Product(Box::new(product::plan(&found, isa, None))),
             Way::Transformed => found.how = How::Winograd(Box::new(winograd::of(&found, isa).unwrap())),
         }
         found
@@ -242,6 +246,7 @@ pub(super) fn check(case: &Case) {
     let tolerance = match case.dtype {
         DType::F64 => 1e-12,
         DType::BF16 => 1e-2,
+        _ if case.matmul == MatmulPrecision::High => 1e-4,
         // Sums of transformed numbers are larger than what is left of them.
         _ if case.way == Way::Transformed => 6e-5,
         _ => 2e-5,
@@ -384,4 +389,32 @@ fn other_dtypes() {
 fn large_blocks_divide_into_tasks() {
     check(&Case { batch: 1, pads: vec![[1, 1]; 2], ..Case::new([64, 32], &[24, 20], &[3, 3]) });
     check(&Case { batch: 1, pads: vec![[1, 1]; 2], last: [false; 2], ..Case::new([64, 200], &[9, 9], &[3, 3]) });
+}
+
+/// Enough points and channels for a matrix unit, where the level has one: rows of every way of reading, blocks and channels that do not
+/// fill tiles, groups, phases, and all kinds of products.
+#[test]
+fn products_on_a_matrix_unit() {
+    let of = |case: Case| {
+        for matmul in [MatmulPrecision::Highest, MatmulPrecision::High] {
+            check_all(Case { matmul, ..case.clone() });
+        }
+        check_all(Case { dtype: DType::BF16, ..case });
+    };
+    of(Case { pads: vec![[1, 1], [1, 1]], ..Case::new([9, 18], &[9, 8], &[3, 3]) });
+    of(Case::new([33, 40], &[13, 5], &[1, 1]));
+    of(Case { strides: vec![2, 2], pads: vec![[3, 3]; 2], ..Case::new([3, 17], &[17, 19], &[7, 7]) });
+    of(Case { groups: 2, batch: 1, ..Case::new([20, 32], &[67], &[5]) });
+    of(Case { batch: 1, transposed: true, strides: vec![2, 2], ..Case::new([10, 33], &[9, 8], &[2, 2]) });
+    let unit = |case: &Case, isa: Isa| {
+        let made = make(case);
+        let code = made.rig.code(&made.kernel.epilogue, made.kernel.acc, case.output().len() + 2);
+        let plan = made.rig.bind_with(isa, case.matmul, |cx| plan(&made.kernel, &code, cx)).unwrap();
+        matches!(&plan.how, How::Product(p) if p.on_unit())
+    };
+    for isa in crate::simd::levels() {
+        let case = Case { matmul: MatmulPrecision::High, ..Case::new([16, 32], &[12, 12], &[3, 3]) };
+        assert_eq!(unit(&case, isa), crate::gemm::amx::has_tiles(isa), "{isa}");
+        assert!(!unit(&Case::new([16, 4], &[12, 12], &[3, 3]), isa), "few channels at {isa}");
+    }
 }

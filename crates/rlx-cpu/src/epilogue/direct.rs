@@ -95,6 +95,7 @@ impl Direct {
     }
 
     /// The result's matrix and the menu, which points into `self`, at point `i` of the loops, from a row and column on.
+    #[inline]
     pub fn at(
         &self,
         bufs: &Buffers<'_>,
@@ -107,6 +108,7 @@ impl Direct {
     }
 
     /// The result's matrix and the menu, with walks placed by `place`.
+    #[inline(always)]
     fn seen(&self, place: impl Fn(&Matrix) -> Strided) -> (Strided, gemm::Epilogue<'static>) {
         let shift = self.menu.shift.as_ref().map(|x| Strided { data: x, row: 0, col: 0 });
         let menu = gemm::Epilogue {
@@ -123,6 +125,7 @@ impl Direct {
     }
 
     /// Makes a product write its result, every `step`th row from `row` on.
+    #[inline]
     pub fn set(
         &self,
         args: &mut GemmArgs<'_>,

@@ -92,7 +92,7 @@ pub fn plan(p: &ConvPlan, direct: Option<&Direct>, isa: Isa) -> Option<Winograd>
 /// Plans it for a window of three by three with steps of one, whether that gains or not.
 pub fn of(p: &ConvPlan, isa: Isa) -> Option<Winograd> {
     let weights = Weights::new(isa, &p.weight, p.in_channels, p.out_channels)?;
-    let direct = product::plan(p, isa);
+    let direct = product::plan(p, isa, None);
     let &[y, x] = &direct.phases().first()?.axes[..] else { return None };
     let grid = Grid { y, x };
     let tiles = grid.down().checked_mul(grid.across())?.checked_mul(p.batch)?;

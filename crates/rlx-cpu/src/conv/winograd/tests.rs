@@ -123,7 +123,7 @@ fn results(case: &Case, isa: Isa, threads: usize) -> Vec<f64> {
     let mut plan = rig.bind(isa, |cx| conv::plan(&kernel, &code, cx)).unwrap();
     plan.how = match case.way {
         Way::Transformed => How::Winograd(Box::new(of(&plan, isa).unwrap())),
-        _ => How::Product(Box::new(product::plan(&plan, isa))),
+        _ => How::Product(Box::new(product::plan(&plan, isa, None))),
     };
     let weight = Weight::default();
     for _ in 0..2 {

@@ -23,6 +23,7 @@ use super::epilogue::{Activate, Activation, Affine, ApplyMenu, Epilogue, Lines, 
 use super::narrow::{NarrowPanels, PanelElem};
 use super::{BOperand, GemmArgs};
 use crate::simd::{Isa, Kernel, Simd, dispatch};
+use rlx_compile::MatmulPrecision;
 use split::{Columns, DEPTH, Extent, Rows, TILE};
 use std::ops::Range;
 use tiles::{BLOCK, Dot, Job, Pass, SIDE, Unit};
@@ -39,6 +40,20 @@ const ALIGN: usize = 16;
 /// Whether products of this level run on a matrix unit.
 pub fn has_tiles(isa: Isa) -> bool {
     Unit::of(isa).is_some()
+}
+
+/// How panels of f32 are taken apart for products of so many rows on the level's matrix unit; `bf16`: both operands are of bf16, which
+/// the panels hold exactly. `None`: they are multiplied as they are. With few rows, taking them apart costs more than the unit saves: as
+/// measured, six products win from some 64 rows on, fewer products earlier.
+pub fn parts(isa: Isa, matmul: MatmulPrecision, bf16: bool, rows: usize) -> Option<Parts> {
+    let (parts, least) = match matmul {
+        _ if bf16 => (Parts::One, 16),
+        MatmulPrecision::Highest => (Parts::Three, 64),
+        MatmulPrecision::High => (Parts::Two, 32),
+        // What this rounds is of bf16 by now.
+        MatmulPrecision::Medium => return None,
+    };
+    (rows >= least && has_tiles(isa)).then_some(parts)
 }
 
 /// What is multiplied.
