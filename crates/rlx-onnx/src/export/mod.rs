@@ -5,6 +5,7 @@
 
 mod compute;
 mod control;
+mod custom;
 mod dims;
 mod elementwise;
 mod shape;
@@ -13,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use prost::Message as _;
+use rlx_ir::ops::Custom;
 use rlx_ir::{Builder, DType, Dim, Graph, IrError, Module, Node, Op, Symbol, Tensor, TensorType, ValueId};
 
 use crate::dtype::OnnxType;
@@ -97,11 +99,12 @@ pub fn export(module: &Module) -> Result<Vec<u8>, ExportError> {
         initializer: initialisers,
         ..Default::default()
     };
-    let set = OperatorSetIdProto { domain: Some(String::new()), version: Some(w.opset) };
+    let set = |domain: String, version| OperatorSetIdProto { domain: Some(domain), version: Some(version) };
+    let own = w.domains.into_iter().map(|d| set(d, 1));
     let model = ModelProto {
         ir_version: Some(10),
         producer_name: Some("rlx".into()),
-        opset_import: vec![set],
+        opset_import: std::iter::once(set(String::new(), w.opset)).chain(own).collect(),
         graph: Some(graph),
         ..Default::default()
     };
@@ -131,6 +134,8 @@ struct Writer {
     functions: BTreeMap<String, Arc<Graph>>,
     calls: usize,
     opset: i64,
+    /// Domains of custom ops.
+    domains: BTreeSet<String>,
     count: usize,
     problems: Vec<String>,
 }
@@ -339,14 +344,18 @@ impl Writer {
             Op::Control(op) => self.control(op, node, &x),
             op => self.compute(op, &x, &from, &to),
         }?;
-        match written {
-            Some(results) => Ok(results),
-            None => self.decomposed(node, inputs, g),
+        match (written, &node.op) {
+            (Some(results), _) => Ok(results),
+            (None, Op::Custom(Custom::CustomOp(op))) => match self.decomposed(node, inputs, g)? {
+                Some(results) => Ok(results),
+                None => self.custom(op, &x, node.results.len()),
+            },
+            (None, _) => Ok(self.decomposed(node, inputs, g)?.ok_or("it has no counterpart and no decomposition")?),
         }
     }
 
-    /// Writes an op as what it decomposes into.
-    fn decomposed(&mut self, node: &Node, inputs: &[String], g: &Graph) -> Result<Vec<String>, Failure> {
+    /// Writes an op as what it decomposes into; `None` if it does not.
+    fn decomposed(&mut self, node: &Node, inputs: &[String], g: &Graph) -> Result<Option<Vec<String>>, Failure> {
         let build = || -> Option<Result<Graph, IrError>> {
             let mut b = Builder::new("part");
             let mut args = Vec::new();
@@ -367,8 +376,8 @@ impl Writer {
             }
             Some(Ok(b.finish()))
         };
-        let part = build().ok_or("it has no counterpart and no decomposition")?.map_err(|e| e.to_string())?;
-        self.in_place(&part, inputs)
+        let Some(part) = build() else { return Ok(None) };
+        self.in_place(&part.map_err(|e| e.to_string())?, inputs).map(Some)
     }
 
     /// Writes the nodes of a graph that stands alone where they are used; names of its outputs.

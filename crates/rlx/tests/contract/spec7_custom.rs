@@ -229,6 +229,41 @@ fn spec_7_nodes_of_a_registered_domain_and_name_are_custom_ops() {
     assert!(e.contains("Curve"), "{e}");
 }
 
+/// Written to a file, an op that decomposes is what it is made of, which other engines run; one that does not is a node of its domain.
+#[test]
+fn spec_7_files_hold_custom_ops_as_nodes_or_what_they_are_made_of() {
+    registered();
+    let mut b = Builder::new("main");
+    let x = b.input("x", DType::F32, [Dim::symbol("n"), 2.into()]).unwrap();
+    let y = b.custom("test.Line", line(), &[x]).unwrap()[0];
+    let attributes = Attributes::new().with("axes", vec![1i64, 0]).with("mode", "fast").with("rates", vec![0.5, -2.0]);
+    let both = b.custom("test.Mirror", attributes, &[y]).unwrap();
+    b.output("mirror", both[0]).unwrap();
+    b.output("sums", both[1]).unwrap();
+    let m = Module::from_graph(b.finish());
+    let bytes = rlx::onnx::export(&m).unwrap();
+    let file = <ModelProto as prost::Message>::decode(&bytes[..]).unwrap();
+    let nodes: Vec<(&str, &str)> =
+        file.graph.as_ref().unwrap().node.iter().map(|n| (n.domain(), n.op_type())).collect();
+    assert_eq!(nodes, [("", "Mul"), ("", "Add"), ("test", "Mirror")]);
+    assert!(file.opset_import.iter().any(|s| s.domain() == "test"));
+    let options = ImportOptions::default();
+    let model = OnnxFile::from_bytes(bytes, None, &options.read).and_then(OnnxFile::into_model).unwrap();
+    let again = import(&model, &options).unwrap().module;
+    let x = f32s(&[3, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let run = |m: &Module| session().compile_hir(m).unwrap().run_tensors(&[("x", &x)]).unwrap();
+    assert_eq!(run(&m), run(&again));
+    assert_eq!(run(&m)[1], f32s(&[3], &[5.5, 15.5, 25.5]));
+
+    // What a file cannot hold is said.
+    let mut b = Builder::new("main");
+    let x = b.input("x", DType::F32, [2, 2]).unwrap();
+    let y = b.custom("test.Mirror", Attributes::new().with("rate", 0.1), &[x]).unwrap()[0];
+    b.output("y", y).unwrap();
+    let e = rlx::onnx::export(&Module::from_graph(b.finish())).unwrap_err().to_string();
+    assert!(e.contains("attribute `rate` holds 0.1"), "{e}");
+}
+
 #[test]
 fn spec_7_artefacts_keep_custom_ops_by_name() {
     let folder = Folder::new("7-custom");
