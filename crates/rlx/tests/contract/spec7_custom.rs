@@ -243,8 +243,8 @@ fn spec_7_files_hold_custom_ops_as_nodes_or_what_they_are_made_of() {
     let m = Module::from_graph(b.finish());
     let bytes = rlx::onnx::export(&m).unwrap();
     let file = <ModelProto as prost::Message>::decode(&bytes[..]).unwrap();
-    let nodes: Vec<(&str, &str)> =
-        file.graph.as_ref().unwrap().node.iter().map(|n| (n.domain(), n.op_type())).collect();
+    let nodes = file.graph.as_ref().unwrap().node.iter().map(|n| (n.domain(), n.op_type()));
+    let nodes: Vec<(&str, &str)> = nodes.filter(|n| n.1 != "Identity").collect();
     assert_eq!(nodes, [("", "Mul"), ("", "Add"), ("test", "Mirror")]);
     assert!(file.opset_import.iter().any(|s| s.domain() == "test"));
     let options = ImportOptions::default();
