@@ -2,9 +2,13 @@
 //!
 //! This is the one place that knows how a dtype's bits read as numbers: the evaluator, the folder, printers and tests use it.
 
+mod small;
+
 use half::{bf16, f16};
 
 use crate::dtype::{Class, DType};
+
+pub use small::{SmallFloat, decode_small_float, encode_small_float, small_float_values};
 
 /// Elements widened without loss: floats to f64, integers and booleans to i128.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,176 +54,6 @@ impl Elements {
             Elements::Int(v) => Some(v),
             _ => None,
         }
-    }
-}
-
-/// The format of a small float: exponent and mantissa bits, bias, and how its special values are coded.
-struct Mini {
-    exp: u32,
-    man: u32,
-    bias: i32,
-    /// IEEE style: the top exponent holds infinities and NaNs.
-    ieee: bool,
-    /// One zero; NaN where −0 would be.
-    fnuz: bool,
-    /// Has a NaN at all-ones (the `fn` types); false with `ieee` and `fnuz` false means no NaN at all.
-    nan_all_ones: bool,
-}
-
-const fn mini(dtype: DType) -> Option<Mini> {
-    let (exp, man, bias, ieee, fnuz, nan_all_ones) = match dtype {
-        DType::F8E4M3FN => (4, 3, 7, false, false, true),
-        DType::F8E4M3FNUZ => (4, 3, 8, false, true, false),
-        DType::F8E5M2 => (5, 2, 15, true, false, false),
-        DType::F8E5M2FNUZ => (5, 2, 16, false, true, false),
-        DType::F4E2M1 => (2, 1, 1, false, false, false),
-        _ => return None,
-    };
-    Some(Mini { exp, man, bias, ieee, fnuz, nan_all_ones })
-}
-
-impl Mini {
-    fn decode(&self, bits: u8) -> f64 {
-        let width = self.exp + self.man;
-        let neg = bits >> width & 1 == 1;
-        let mag = u32::from(bits) & ((1 << width) - 1);
-        let e = mag >> self.man;
-        let m = mag & ((1 << self.man) - 1);
-        let sign = if neg { -1.0 } else { 1.0 };
-        if self.fnuz && neg && mag == 0 {
-            return f64::NAN;
-        }
-        if self.ieee && e == (1 << self.exp) - 1 {
-            return if m == 0 { sign * f64::INFINITY } else { f64::NAN };
-        }
-        if self.nan_all_ones && mag == (1 << width) - 1 {
-            return f64::NAN;
-        }
-        let frac = f64::from(m) / f64::from(1u32 << self.man);
-        let v = if e == 0 { frac * 2f64.powi(1 - self.bias) } else { (1.0 + frac) * 2f64.powi(e as i32 - self.bias) };
-        sign * v
-    }
-
-    /// Largest finite magnitude, as bits.
-    fn max_bits(&self) -> u32 {
-        let all = (1u32 << (self.exp + self.man)) - 1;
-        if self.ieee {
-            (((1 << self.exp) - 1) << self.man) - 1
-        } else if self.nan_all_ones {
-            all - 1
-        } else {
-            all
-        }
-    }
-
-    fn nan_bits(&self) -> Option<u8> {
-        let width = self.exp + self.man;
-        if self.fnuz {
-            Some(1 << width)
-        } else if self.ieee {
-            // Quiet: the top mantissa bit alone.
-            Some(((((1u32 << self.exp) - 1) << self.man) | 1 << (self.man - 1)) as u8)
-        } else if self.nan_all_ones {
-            Some(((1u32 << width) - 1) as u8)
-        } else {
-            None
-        }
-    }
-
-    /// Rounds to nearest even. Overflow goes to the largest finite value when `saturate`, else to infinity or NaN.
-    fn encode(&self, x: f64, saturate: bool) -> u8 {
-        let width = self.exp + self.man;
-        let sign = if x.is_sign_negative() { 1u8 << width } else { 0 };
-        let max = self.max_bits();
-        if x.is_nan() {
-            // Types without NaN give −0, as `ml_dtypes` does.
-            return self.nan_bits().unwrap_or(1 << width);
-        }
-        let a = x.abs();
-        let over = || -> u8 {
-            match self.nan_bits() {
-                _ if saturate => sign | max as u8,
-                // The first code of the top exponent is infinity.
-                _ if self.ieee => sign | ((((1u32 << self.exp) - 1) << self.man) as u8),
-                Some(nan) => nan,
-                None => sign | max as u8,
-            }
-        };
-        if a.is_infinite() {
-            return over();
-        }
-        // The grid step at this magnitude; below the smallest normal it is that of the subnormals.
-        let min_exp = 1 - self.bias;
-        let e = if a == 0.0 { min_exp } else { exponent(a).max(min_exp) };
-        let step = 2f64.powi(e - self.man as i32);
-        let q = (a / step).round_ties_even();
-        let mut code = q as u32;
-        let mut e = e;
-        if code >= 2 << self.man {
-            code >>= 1;
-            e += 1;
-        }
-        let bits = if code < 1 << self.man {
-            code
-        } else {
-            (((e - min_exp + 1) as u32) << self.man) + (code - (1 << self.man))
-        };
-        if bits > max {
-            return over();
-        }
-        if self.fnuz && bits == 0 {
-            return 0;
-        }
-        sign | bits as u8
-    }
-}
-
-/// Unbiased exponent of a positive finite f64.
-fn exponent(a: f64) -> i32 {
-    let bits = (a.to_bits() >> 52 & 0x7ff) as i32;
-    if bits == 0 { -1023 } else { bits - 1023 }
-}
-
-/// An `f8e8m0` power of two, rounded to nearest in the exponent; NaN at 0xff.
-fn encode_e8m0(x: f64, saturate: bool) -> u8 {
-    if x.is_nan() || x.is_infinite() && !saturate {
-        return 0xff;
-    }
-    let a = x.abs();
-    if a == 0.0 {
-        return 0;
-    }
-    if a.is_infinite() {
-        return 0xfe;
-    }
-    let mut e = exponent(a);
-    // Ties go up, as the OCP conversion does: the midpoint between 2^e and 2^(e+1) is 1.5 × 2^e.
-    if a >= 1.5 * 2f64.powi(e) {
-        e += 1;
-    }
-    let code = e + 127;
-    if code > 254 { if saturate { 0xfe } else { 0xff } } else { code.max(0) as u8 }
-}
-
-/// Reads the bits of one float dtype of 8 bits or fewer.
-pub fn decode_small_float(dtype: DType, bits: u8) -> f64 {
-    match dtype {
-        DType::F8E8M0 => {
-            if bits == 0xff {
-                f64::NAN
-            } else {
-                2f64.powi(i32::from(bits) - 127)
-            }
-        }
-        _ => mini(dtype).map_or(f64::NAN, |m| m.decode(bits)),
-    }
-}
-
-/// Rounds to a float dtype of 8 bits or fewer. With `saturate`, what overflows becomes the largest finite value.
-pub fn encode_small_float(dtype: DType, x: f64, saturate: bool) -> u8 {
-    match dtype {
-        DType::F8E8M0 => encode_e8m0(x, saturate),
-        _ => mini(dtype).map_or(0, |m| m.encode(x, saturate)),
     }
 }
 

@@ -124,7 +124,7 @@ pub fn plan(
     p: &ContractPlan,
     cx: &BindCx<'_>,
 ) -> Result<Option<(Product, Option<Finish>)>, BindError> {
-    let narrow = |d: DType| Work::of(d) == Some(Work::F32);
+    let narrow = |d: DType| Work::of(d) == Some(Work::F32) || io::is_small_float(d);
     let byte = |d: DType| matches!(d, DType::I8 | DType::U8);
     let small = |d: DType| byte(d) || matches!(d, DType::I4 | DType::U4);
     let [left_scaling, right_scaling] = &p.scaling;

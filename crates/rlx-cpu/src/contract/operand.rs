@@ -98,7 +98,7 @@ impl Operand {
         let block = io::Block { sizes: &self.cols.sizes, strides: &self.cols.strides };
         for (i, r) in rows.enumerate() {
             // SAFETY: the caller's promise; the walk was checked at bind.
-            unsafe { io::load(self.dtype, base, self.rows.at(r, offset), block, dst.add(i * width).cast()) };
+            unsafe { io::load_f32(self.dtype, base, self.rows.at(r, offset), block, dst.add(i * width)) };
         }
     }
 
@@ -303,9 +303,7 @@ unsafe fn pack(run: &RunCx<'_>, b: &Operand, to: Panels) {
                     for (i, c) in cols.clone().enumerate() {
                         let one = io::Block { sizes: &[], strides: &[] };
                         // SAFETY: the walk was checked at bind; the memory holds k · width elements.
-                        unsafe {
-                            io::load(b.dtype, base.get(), b.cols.at(c, row), one, dense.add(r * width + i).cast())
-                        };
+                        unsafe { io::load_f32(b.dtype, base.get(), b.cols.at(c, row), one, dense.add(r * width + i)) };
                     }
                 }
                 let src = Strided { data: dense, row: width as isize, col: 1 };

@@ -8,7 +8,9 @@ use super::{Round, Work};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 use rlx_ir::DType;
-use rlx_ir::element::{self, decode_small_float, encode_small_float, float_to_int, round_float, to_f16, wrap_int};
+use rlx_ir::element::{
+    self, SmallFloat, decode_small_float, encode_small_float, float_to_int, round_float, to_f16, wrap_int,
+};
 
 macro_rules! numbers {
     ($from:ident, $wide:ident, $bool:expr, $f16:expr, $bf16:expr) => {
@@ -123,10 +125,29 @@ pub unsafe fn slow(x: &Args, from: DType, to: DType, saturate: bool) {
     }
 }
 
+/// The loop that rounds f32 to a small float.
+fn small(to: DType, saturate: bool) -> Option<OpFn> {
+    macro_rules! loops {
+        ($($d:ident is $format:ident),*) => {
+            match (to, saturate) {
+                $((DType::$d, true) => Some(op!(map1, f32, f64; |x: f32| f64::from(SmallFloat::$format.round_f32(x, true)))),
+                (DType::$d, false) => Some(op!(map1, f32, f64; |x: f32| f64::from(SmallFloat::$format.round_f32(x, false)))),)*
+                _ => None,
+            }
+        };
+    }
+    loops!(F8E4M3FN is E4M3FN, F8E4M3FNUZ is E4M3FNUZ, F8E5M2 is E5M2, F8E5M2FNUZ is E5M2FNUZ, F4E2M1 is E2M1)
+}
+
 /// The fast loop of a conversion, where there is one.
-pub fn fast(from: DType, to: DType) -> Option<OpFn> {
+pub fn fast(from: DType, to: DType, saturate: bool) -> Option<OpFn> {
     let plain = |d: DType| d.bits() >= 8 && !d.is_complex() && (!d.is_float() || d.bits() >= 16);
-    if !plain(from) || !plain(to) {
+    let is_small = |d: DType| d.is_float() && d.bits() <= 8;
+    if Work::of(from) == Some(Work::F32) && is_small(to) {
+        return small(to, saturate);
+    }
+    // A small float's working type is f64, which holds it as any other.
+    if !plain(from) && !is_small(from) || !plain(to) {
         return None;
     }
     let w = Work::of(to)?;

@@ -5,7 +5,7 @@ use super::convert::to_bf16;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use rlx_ir::DType;
-use rlx_ir::element::{decode_small_float, encode_small_float};
+use rlx_ir::element::{SmallFloat, encode_small_float, small_float_values};
 
 /// A block of a walk: `sizes` with their steps, in elements, innermost last.
 #[derive(Clone, Copy, Debug)]
@@ -138,6 +138,7 @@ pub unsafe fn load(dtype: DType, base: *const u8, start: i64, block: Block<'_>, 
                     i += m;
                 }
             }),
+            d if is_small_float(d) => small(d, base, start, block, |v, to| *y.cast::<f64>().add(to) = v),
             _ => rows(block, start, |at, to| {
                 for i in 0..n {
                     load_one(dtype, base, at + i as i64 * step, y, to + i);
@@ -145,6 +146,43 @@ pub unsafe fn load(dtype: DType, base: *const u8, start: i64, block: Block<'_>, 
             }),
         }
     }
+}
+
+/// True for floats of 8 bits and fewer.
+pub fn is_small_float(dtype: DType) -> bool {
+    dtype.is_float() && dtype.bits() <= 8
+}
+
+/// [`load`] of floats whose values f32 holds, as f32.
+/// # Safety
+/// As [`load`].
+pub unsafe fn load_f32(dtype: DType, base: *const u8, start: i64, block: Block<'_>, y: *mut f32) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match dtype {
+            d if is_small_float(d) => small(d, base, start, block, |v, to| *y.add(to) = v as f32),
+            d => load(d, base, start, block, y.cast()),
+        }
+    }
+}
+
+/// Gives each element of a block of small floats, with its place in the block.
+/// # Safety
+/// As [`load`].
+#[inline(always)]
+unsafe fn small(dtype: DType, base: *const u8, start: i64, block: Block<'_>, put: impl Fn(f64, usize)) {
+    let n = block.sizes.last().copied().unwrap_or(1);
+    let step = block.strides.last().copied().unwrap_or(0);
+    let values = small_float_values(dtype);
+    let bytes = dtype.bits() == 8;
+    rows(block, start, |at, to| {
+        for i in 0..n {
+            let at = at + i as i64 * step;
+            // SAFETY: the caller's promise.
+            let bits = unsafe { if bytes { *base.offset(at as isize) } else { narrow(dtype, base, at) } };
+            put(values[usize::from(bits)], to + i);
+        }
+    });
 }
 
 /// # Safety
@@ -181,8 +219,7 @@ unsafe fn load_one(dtype: DType, base: *const u8, at: i64, y: *mut u8, to: usize
                 *y.cast::<i8>().add(to) = ((narrow(dtype, base, at) << (8 - bits)) as i8) >> (8 - bits);
             }
             DType::U2 | DType::U4 => *y.add(to) = narrow(dtype, base, at),
-            DType::F4E2M1 => *y.cast::<f64>().add(to) = decode_small_float(dtype, narrow(dtype, base, at)),
-            _ => *y.cast::<f64>().add(to) = decode_small_float(dtype, *base.offset(at as isize)),
+            _ => {}
         }
     }
 }
@@ -265,10 +302,16 @@ unsafe fn store_one(dtype: DType, base: *mut u8, at: i64, x: *const u8, from: us
                 *base.cast::<[f32; 2]>().offset(at as isize) = [c[0] as f32, c[1] as f32];
             }
             DType::I2 | DType::I4 | DType::U2 | DType::U4 => set_narrow(dtype, base, at, *x.add(from)),
-            DType::F4E2M1 => {
-                set_narrow(dtype, base, at, encode_small_float(dtype, *x.cast::<f64>().add(from), false));
+            _ => {
+                let v = *x.cast::<f64>().add(from);
+                // Numbers that f32 holds are rounded without branches.
+                let format = SmallFloat::of(dtype).filter(|_| f64::from(v as f32) == v);
+                let bits = match format {
+                    Some(f) => f.bits_of(f.round_f32(v as f32, false)),
+                    None => encode_small_float(dtype, v, false),
+                };
+                if dtype.bits() == 8 { *base.offset(at as isize) = bits } else { set_narrow(dtype, base, at, bits) }
             }
-            _ => *base.offset(at as isize) = encode_small_float(dtype, *x.cast::<f64>().add(from), false),
         }
     }
 }

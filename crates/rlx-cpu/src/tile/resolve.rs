@@ -93,7 +93,7 @@ pub fn resolve(op: &Elementwise, args: &[DType], out: DType) -> Option<(Run, u8)
             if to == dtype {
                 return Some((Run::Copy, 0));
             }
-            match convert::fast(dtype, to) {
+            match convert::fast(dtype, to, saturate) {
                 Some(f) => plain(f),
                 None => Some((Run::Convert { from: dtype, to, saturate }, 0)),
             }
