@@ -1,6 +1,7 @@
 //! Integers of up to 32 bits, each in a lane of 32: sign- or zero-extended, and wrapped to their width after each function.
 
 use super::nest::Width;
+use super::small_floats::is_byte_float;
 use super::tape::{Recorder, Small, Two, V};
 use crate::simd::Simd;
 use rlx_ir::DType;
@@ -25,6 +26,7 @@ impl Lane {
     pub fn of(dtype: DType) -> Option<Lane> {
         Some(match dtype {
             DType::F32 | DType::F16 | DType::BF16 => Lane::Float,
+            d if is_byte_float(d) => Lane::Float,
             DType::Bool => Lane::Mask,
             DType::I32 => Lane::Int,
             DType::I8 => Lane::Small(Small::I8),
@@ -33,6 +35,11 @@ impl Lane {
             DType::U16 => Lane::Small(Small::U16),
             _ => return None,
         })
+    }
+
+    /// The lane of what lies in memory: of floats of 8 bits, bytes.
+    pub fn stored(dtype: DType) -> Option<Lane> {
+        if is_byte_float(dtype) { Some(Lane::Small(Small::U8)) } else { Lane::of(dtype) }
     }
 
     /// How its elements lie in memory, or in the slot that stands for it.

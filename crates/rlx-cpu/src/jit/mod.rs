@@ -21,6 +21,7 @@ pub(crate) mod nest;
 #[cfg(target_arch = "x86_64")]
 mod regs;
 pub(crate) mod run;
+mod small_floats;
 mod tape;
 #[cfg(test)]
 #[cfg(all(target_arch = "x86_64", unix))]

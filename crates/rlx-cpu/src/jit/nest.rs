@@ -1,6 +1,7 @@
 //! From a compiled scalar program to a nest of loops: passes over a row's elements with what is uniform between them.
 
 use super::integers::{self, Lane};
+use super::small_floats::{self, is_byte_float};
 use super::tape::{One, Op, PARTS, Recorder, Small, Tape, Two, V, record};
 use crate::simd::{Simd, unary_lanes};
 use crate::tile::code::{Code, Step, What};
@@ -215,29 +216,35 @@ fn build(s: Recorder, code: &Code, uniform: &[bool], along: &[bool]) -> Option<N
     for (i, step) in code.steps.iter().enumerate().filter(|(_, s)| s.live) {
         let lane = Lane::of(step.dtype)?;
         let half = matches!(step.dtype, DType::BF16 | DType::F16);
-        if step.round != Round::None && !half {
+        // A conversion to fewer bits rounds by itself; no other function of small floats is one of f32s.
+        let small = is_byte_float(step.dtype);
+        if step.round != Round::None && !half && !small {
             return None;
         }
         let read = code.steps.iter().any(|s| s.live && s.args.contains(&(i as u32)));
         let arg = |k: usize| step.args.get(k).and_then(|&a| values.get(a as usize)).copied();
         let v = match step.what {
+            What::Const(_) if small => return None,
             What::Const(bits) => s.splat_i(lane.bits(bits[0])),
             What::Index(_) | What::Size(_) if !matches!(step.dtype, DType::F32 | DType::I32) => return None,
             What::Read(_) | What::Index(_) | What::Size(_) => {
-                let port = n.port(Port::Source(i as u32), lane.width());
-                match (uniform[i], lane) {
+                let stored = Lane::stored(step.dtype)?;
+                let port = n.port(Port::Source(i as u32), stored.width());
+                let v = match (uniform[i], stored) {
                     (true, _) => s.push(Op::Uniform(port)),
                     (false, Lane::Mask) => s.push(Op::Mask(port)),
                     (false, Lane::Small(small)) => s.push(Op::Small(port, small)),
                     (false, Lane::Float | Lane::Int) => s.push(Op::Stream(port)),
-                }
+                };
+                if small { small_floats::decode(s, step.dtype, v)? } else { v }
             }
             What::Acc => return None,
-            What::Reduce(_) if lane != Lane::Float || half => return None,
+            What::Reduce(_) if lane != Lane::Float || half || small => return None,
             What::Reduce(kind) => reduce(s, &mut n, kind, arg(0)?)?,
             What::Run(_) => {
                 let v = apply(s, code, step, [arg(0), arg(1), arg(2)])?;
                 match step.dtype {
+                    _ if small => v,
                     // What is only stored is rounded then.
                     DType::BF16 | DType::F16 if !read => v,
                     DType::BF16 => round_bf16(s, v),
@@ -251,14 +258,15 @@ fn build(s: Recorder, code: &Code, uniform: &[bool], along: &[bool]) -> Option<N
     for (i, &r) in code.results.iter().enumerate() {
         let step = code.steps.get(r as usize)?;
         let along = *along.get(i)?;
-        let lane = Lane::of(step.dtype)?;
         // One number a row is written as it is.
         if !along && step.dtype != DType::F32 {
             return None;
         }
         let kind = if along { Port::Result(i as u32) } else { Port::RowResult(i as u32) };
-        let port = n.port(kind, lane.width());
-        n.row_results.push((port, values[r as usize]));
+        let port = n.port(kind, Lane::stored(step.dtype)?.width());
+        let v = values[r as usize];
+        let v = if is_byte_float(step.dtype) { small_floats::encode(s, step.dtype, v)? } else { v };
+        n.row_results.push((port, v));
     }
     Some(n)
 }
@@ -306,8 +314,15 @@ fn apply(s: Recorder, code: &Code, step: &Step, args: [Option<V>; 3]) -> Option<
     let of = |k: usize| step.args.get(k).and_then(|&a| code.steps.get(a as usize)).map(|s| s.dtype);
     let (a, operand) = (args[0]?, of(0)?);
     let bool = operand == DType::Bool;
-    if let Elementwise::Convert { to, .. } = step.op? {
+    if let Elementwise::Convert { to, saturate } = step.op? {
+        if is_byte_float(to) {
+            let float = Lane::of(operand)? == Lane::Float && !is_byte_float(operand);
+            return if float { small_floats::round(s, to, a, saturate) } else { None };
+        }
         return convert(s, a, operand, to);
+    }
+    if is_byte_float(step.dtype) || is_byte_float(operand) {
+        return None;
     }
     if step.op? != Elementwise::Select
         && let lane @ (Lane::Int | Lane::Small(_)) = Lane::of(operand)?

@@ -3,6 +3,7 @@
 use super::Compiled;
 use super::integers::Lane;
 use super::nest::{Port, Width};
+use super::small_floats::is_byte_float;
 use crate::buffers::{Buffers, Sizes, Strides};
 use crate::space::position;
 use crate::tile::code::{Bits, Code, What};
@@ -91,7 +92,10 @@ pub struct Site<'a> {
 impl Rows {
     /// Plans the run; `None` if the program has no function for this.
     pub fn new(site: Site<'_>) -> Option<Rows> {
-        let Site { code, modes, outer, inner, last, reads, writes, indices } = site;
+        let Site { code, modes, outer, inner, last, mut reads, mut writes, indices } = site;
+        // Machine code makes numbers of the bytes of small floats by itself.
+        let lines = reads.iter_mut().map(|r| &mut r.0).chain(writes.iter_mut().map(|w| &mut w.0));
+        lines.filter(|l| is_byte_float(l.dtype)).for_each(|l| l.dtype = DType::U8);
         // A copy has nothing to compute.
         if !code.steps.iter().any(|s| s.live && matches!(s.what, What::Run(_))) {
             return None;
@@ -114,7 +118,7 @@ impl Rows {
                     match step.what {
                         What::Read(k) => {
                             let (line, class) = reads.get(k as usize)?.clone();
-                            match (class, Lane::of(step.dtype)?) {
+                            match (class, Lane::stored(step.dtype)?) {
                                 (Class::Uniform, Lane::Mask | Lane::Small(_)) => Feed::Word(line, slot()),
                                 (Class::Uniform | Class::InPlace, Lane::Int) => Feed::Place(line),
                                 (Class::Uniform | Class::InPlace, Lane::Float) if line.dtype == DType::F32 => {

@@ -1,4 +1,4 @@
-//! Integers and booleans in machine code against the tile machine: every function of every dtype, operands and results in
+//! Integers, booleans and small floats in machine code against the tile machine: every function of every dtype, operands and results in
 //! place, gathered and uniform.
 
 use super::tests::{LENGTHS, numbers, pair, same};
@@ -16,7 +16,27 @@ const ALL: [DType; 7] = [DType::I8, DType::U8, DType::I16, DType::U16, DType::I3
 fn values(rng: &mut Rng, dtype: DType, dims: &[usize]) -> Tensor {
     if dtype == DType::F32 {
         // With what lies at the edges of integers.
-        let edges = [127.5f32, 128.0, -129.0, 255.0, 256.0, 65535.5, 65536.0, 2_147_483_648.0, -2_147_483_648.0, 4e9];
+        let edges = [
+            448.0f32,
+            464.0,
+            480.0,
+            57344.0,
+            61440.0,
+            0.001953125,
+            0.0009765625,
+            0.017578125,
+            1e-5,
+            127.5,
+            128.0,
+            -129.0,
+            255.0,
+            256.0,
+            65535.5,
+            65536.0,
+            2_147_483_648.0,
+            -2_147_483_648.0,
+            4e9,
+        ];
         let t = numbers(rng, dims);
         let mut v = t.as_slice::<f32>().unwrap().into_owned();
         v.iter_mut().for_each(|x| {
@@ -203,4 +223,46 @@ fn rows_write_bytes() {
         same(&pair, &inputs.iter().collect::<Vec<_>>(), &format!("row {r}x{c}"));
     }
     assert!(pair[0].functions() > 0);
+}
+
+/// Floats of 8 bits: bytes in memory, numbers in lanes.
+#[test]
+fn small_floats_are_read_and_written_as_bytes() {
+    for d in [DType::F8E4M3FN, DType::F8E4M3FNUZ, DType::F8E5M2, DType::F8E5M2FNUZ, DType::F8E8M0] {
+        for lies in [Lies::Whole, Lies::Turned] {
+            for to in [DType::F32, DType::BF16] {
+                let (p, _) = apply(Elementwise::Convert { to, saturate: true }, &[d]);
+                assert!(agree(&p, &[(d, lies)], &[to], &format!("{d} to {to}")), "{d} to {to} is no machine code");
+            }
+            for saturate in [true, false] {
+                let (p, _) = apply(Elementwise::Convert { to: d, saturate }, &[DType::F32]);
+                let compiled = agree(&p, &[(DType::F32, lies)], &[d], &format!("f32 to {d} ({saturate})"));
+                assert_eq!(compiled, d != DType::F8E8M0, "f32 to {d}");
+            }
+        }
+        for lies in [Lies::Column, Lies::Row, Lies::One] {
+            let mut p = ScalarProgram::default();
+            let x = p.push(ScalarOp::Read(0), vec![], d);
+            let s = p.push(ScalarOp::Read(1), vec![], DType::F32);
+            let x =
+                p.push(ScalarOp::Apply(Elementwise::Convert { to: DType::F32, saturate: true }), vec![x], DType::F32);
+            let y = p.push(ScalarOp::Apply(Elementwise::Binary(Binary::Mul)), vec![x, s], DType::F32);
+            p.results = vec![y];
+            assert!(agree(&p, &[(d, lies), (DType::F32, Lies::Whole)], &[DType::F32], &format!("{d} along")));
+        }
+        // Scaled, rounded, and what was rounded read again.
+        let mut p = ScalarProgram::default();
+        let x = p.push(ScalarOp::Read(0), vec![], DType::F32);
+        let s = p.push(ScalarOp::Read(1), vec![], DType::F32);
+        let y = p.push(ScalarOp::Apply(Elementwise::Binary(Binary::Mul)), vec![x, s], DType::F32);
+        let q = p.push(ScalarOp::Apply(Elementwise::Convert { to: d, saturate: true }), vec![y], d);
+        let z = p.push(ScalarOp::Apply(Elementwise::Convert { to: DType::F32, saturate: true }), vec![q], DType::F32);
+        let e = p.push(ScalarOp::Apply(Elementwise::Binary(Binary::Sub)), vec![y, z], DType::F32);
+        p.results = vec![q, e];
+        let reads = [(DType::F32, Lies::Whole), (DType::F32, Lies::Row)];
+        assert_eq!(agree(&p, &reads, &[d, DType::F32], &format!("rounding to {d}")), d != DType::F8E8M0);
+        // Functions of small floats themselves are the tile machine's.
+        let (p, _) = apply(Elementwise::Binary(Binary::Add), &[d, d]);
+        assert!(!agree(&p, &[(d, Lies::Whole), (d, Lies::One)], &[d], &format!("sum of {d}")));
+    }
 }

@@ -54,10 +54,65 @@ impl SmallFloat {
     }
 
     /// The largest finite number.
-    const fn most(&self) -> f32 {
+    pub const fn most(&self) -> f32 {
         let bits = self.max_bits();
         let (e, m) = ((bits >> self.man) as i32 + self.least() - 1, bits & ((1 << self.man) - 1));
         power(e) + m as f32 * power(e - self.man as i32)
+    }
+
+    /// Mantissa bits in memory.
+    pub const fn mantissa(&self) -> u32 {
+        self.man
+    }
+
+    /// The smallest normal number.
+    pub const fn least_normal(&self) -> f32 {
+        power(self.least())
+    }
+
+    /// Beside this, a subnormal's step is the last place of an f32: adding and subtracting it rounds to that.
+    pub const fn shift(&self) -> f32 {
+        power(self.least() - self.man as i32) * 12_582_912.0
+    }
+
+    /// What a number too large becomes.
+    pub const fn beyond(&self, saturate: bool) -> f32 {
+        match self.nan_bits() {
+            _ if saturate => self.most(),
+            _ if self.ieee => f32::INFINITY,
+            Some(_) => f32::NAN,
+            None => self.most(),
+        }
+    }
+
+    /// Whether zero has no sign.
+    pub const fn has_one_zero(&self) -> bool {
+        self.fnuz
+    }
+
+    /// The bits of NaN, if there is one.
+    pub const fn not_a_number(&self) -> Option<u8> {
+        self.nan_bits()
+    }
+
+    /// The bits of infinity, if there is one.
+    pub const fn infinity(&self) -> Option<u8> {
+        if self.ieee { Some((((1u32 << self.exp) - 1) << self.man) as u8) } else { None }
+    }
+
+    /// What the upper bits of an f32 are less than the bits of a normal number.
+    pub const fn first_normal_code(&self) -> i32 {
+        (126 + self.least()) << self.man
+    }
+
+    /// A subnormal number times this is its bits.
+    pub const fn codes_of_subnormals(&self) -> f32 {
+        power(self.man as i32 - self.least())
+    }
+
+    /// Bits at the places of an f32's, times this, are the number.
+    pub const fn unbias(&self) -> f32 {
+        power(127 - self.bias)
     }
 
     /// What [`encode`](Self::encode) makes of an f32, as a number: the same rounding, without branches, for loops over many.
@@ -66,17 +121,9 @@ impl SmallFloat {
         let (a, cut) = (x.abs(), 23 - self.man);
         let bits = a.to_bits();
         let normal = bits.wrapping_add((1 << (cut - 1)) - 1 + (bits >> cut & 1)) >> cut << cut;
-        // Beside this, a subnormal's step is the last place of an f32.
-        let shift = power(self.least() - self.man as i32) * 12_582_912.0;
-        let subnormal = (a + shift) - shift;
-        let near = if a < power(self.least()) { subnormal } else { f32::from_bits(normal) };
-        let beyond = match self.nan_bits() {
-            _ if saturate => self.most(),
-            _ if self.ieee => f32::INFINITY,
-            Some(_) => f32::NAN,
-            None => self.most(),
-        };
-        let near = if near > self.most() { beyond } else { near };
+        let subnormal = (a + self.shift()) - self.shift();
+        let near = if a < self.least_normal() { subnormal } else { f32::from_bits(normal) };
+        let near = if near > self.most() { self.beyond(saturate) } else { near };
         let near = if self.fnuz && near == 0.0 { 0.0 } else { near.copysign(x) };
         let none = if self.nan_bits().is_some() { f32::NAN } else { -0.0 };
         if x.is_nan() { none } else { near }
@@ -86,12 +133,14 @@ impl SmallFloat {
     #[inline(always)]
     pub fn bits_of(&self, x: f32) -> u8 {
         let (a, width) = (x.abs(), self.exp + self.man);
-        let normal = (a.to_bits() >> (23 - self.man)).wrapping_sub(((126 + self.least()) as u32) << self.man);
+        let normal = (a.to_bits() >> (23 - self.man)).wrapping_sub(self.first_normal_code() as u32);
         // The integer stands in the last places.
-        let subnormal = (a * power(self.man as i32 - self.least()) + 8_388_608.0).to_bits() & 0xff;
-        let code = if a < power(self.least()) { subnormal } else { normal };
-        let infinite = ((1 << self.exp) - 1) << self.man;
-        let code = if a == f32::INFINITY { infinite } else { code };
+        let subnormal = (a * self.codes_of_subnormals() + 8_388_608.0).to_bits() & 0xff;
+        let code = if a < self.least_normal() { subnormal } else { normal };
+        let code = match self.infinity() {
+            Some(bits) if a == f32::INFINITY => bits.into(),
+            _ => code,
+        };
         let signed = code as u8 | ((x.to_bits() >> 31) as u8) << width;
         let none = match self.nan_bits() {
             Some(bits) => bits,

@@ -1,0 +1,94 @@
+//! Floats of 8 bits: numbers in lanes of f32, made of the bytes that memory holds and made bytes again. The same bits as
+//! [`rlx_ir::element`]'s loops.
+
+use super::tape::{Recorder, V};
+use crate::simd::Simd;
+use rlx_ir::DType;
+use rlx_ir::element::SmallFloat;
+
+/// Whether a dtype is one of these: in memory an integer of 8 bits.
+pub fn is_byte_float(dtype: DType) -> bool {
+    dtype == DType::F8E8M0 || byte_format(dtype).is_some()
+}
+
+fn byte_format(dtype: DType) -> Option<SmallFloat> {
+    SmallFloat::of(dtype).filter(|_| dtype.bits() == 8)
+}
+
+/// Bits shifted by the places that an f32's mantissa has more than the format's.
+fn up(s: Recorder, f: SmallFloat, v: V) -> V {
+    match f.mantissa() {
+        3 => s.shl_i::<20>(v),
+        _ => s.shl_i::<21>(v),
+    }
+}
+
+fn down(s: Recorder, f: SmallFloat, v: V) -> V {
+    match f.mantissa() {
+        3 => s.sar_i::<20>(v),
+        _ => s.sar_i::<21>(v),
+    }
+}
+
+/// The number that bytes stand for.
+pub fn decode(s: Recorder, dtype: DType, code: V) -> Option<V> {
+    let nan = s.splat(f32::NAN);
+    let Some(f) = byte_format(dtype) else {
+        let normal = s.select(s.eq_i(code, s.splat_i(0)), s.splat_i(0x0040_0000), s.shl_i::<23>(code));
+        return (dtype == DType::F8E8M0).then(|| s.select(s.eq_i(code, s.splat_i(0xff)), nan, normal));
+    };
+    let magnitude = s.and_i(code, s.splat_i(0x7f));
+    // Exponents differ by the biases; what is subnormal here is so there.
+    let number = s.mul(up(s, f, magnitude), s.splat(f.unbias()));
+    let signed = s.or_i(number, s.shl_i::<24>(s.and_i(code, s.splat_i(0x80))));
+    let special = |bits: u8, v: V, rest: V| s.select(s.eq_i(code, s.splat_i(bits.into())), v, rest);
+    if let Some(infinity) = f.infinity() {
+        let top = s.and_i(magnitude, s.splat_i(infinity.into()));
+        let is_top = s.eq_i(top, s.splat_i(infinity.into()));
+        let is_whole = s.eq_i(magnitude, s.splat_i(infinity.into()));
+        let sign = s.shl_i::<24>(s.and_i(code, s.splat_i(0x80)));
+        let infinite = s.or_i(s.splat(f32::INFINITY), sign);
+        return Some(s.select(is_top, s.select(is_whole, infinite, nan), signed));
+    }
+    Some(match f.not_a_number() {
+        // Where −0 would be.
+        Some(0x80) => special(0x80, nan, signed),
+        Some(bits) => special(bits, nan, special(bits | 0x80, nan, signed)),
+        None => signed,
+    })
+}
+
+/// A number rounded to a format.
+pub fn round(s: Recorder, dtype: DType, x: V, saturate: bool) -> Option<V> {
+    let f = byte_format(dtype)?;
+    let a = s.abs(x);
+    let cut = 23 - f.mantissa();
+    let odd = s.and_i(down(s, f, a), s.splat_i(1));
+    let normal = s.add_i(a, s.add_i(odd, s.splat_i((1 << (cut - 1)) - 1)));
+    let normal = s.and_i(normal, s.splat_i(!((1 << cut) - 1)));
+    let shift = s.splat(f.shift());
+    let subnormal = s.sub(s.add(a, shift), shift);
+    let near = s.select(s.lt(a, s.splat(f.least_normal())), subnormal, normal);
+    let near = s.select(s.lt(s.splat(f.most()), near), s.splat(f.beyond(saturate)), near);
+    let signed = s.or_i(near, s.and_i(x, s.splat_i(i32::MIN)));
+    let signed = if f.has_one_zero() { s.select(s.eq(near, s.splat(0.0)), s.splat(0.0), signed) } else { signed };
+    let none = if f.not_a_number().is_some() { f32::NAN } else { -0.0 };
+    Some(s.select(s.is_nan(x), s.splat(none), signed))
+}
+
+/// The bytes of numbers of a format.
+pub fn encode(s: Recorder, dtype: DType, x: V) -> Option<V> {
+    let f = byte_format(dtype)?;
+    let a = s.abs(x);
+    let normal = s.sub_i(down(s, f, a), s.splat_i(f.first_normal_code()));
+    let scaled = s.add(s.mul(a, s.splat(f.codes_of_subnormals())), s.splat(8_388_608.0));
+    let subnormal = s.and_i(scaled, s.splat_i(0xff));
+    let code = s.select(s.lt(a, s.splat(f.least_normal())), subnormal, normal);
+    let code = match f.infinity() {
+        Some(bits) => s.select(s.eq(a, s.splat(f32::INFINITY)), s.splat_i(bits.into()), code),
+        None => code,
+    };
+    let signed = s.or_i(code, s.and_i(s.sar_i::<24>(x), s.splat_i(0x80)));
+    let none = f.not_a_number().unwrap_or(0x80);
+    Some(s.select(s.is_nan(x), s.splat_i(none.into()), signed))
+}
