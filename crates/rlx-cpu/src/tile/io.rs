@@ -138,7 +138,7 @@ pub unsafe fn load(dtype: DType, base: *const u8, start: i64, block: Block<'_>, 
                     i += m;
                 }
             }),
-            d if is_small_float(d) => small(d, base, start, block, |v, to| *y.cast::<f64>().add(to) = v),
+            d if is_small_float(d) => small(d, base, start, block, |v, to| *y.cast::<f64>().add(to) = v.into()),
             _ => rows(block, start, |at, to| {
                 for i in 0..n {
                     load_one(dtype, base, at + i as i64 * step, y, to + i);
@@ -160,7 +160,7 @@ pub unsafe fn load_f32(dtype: DType, base: *const u8, start: i64, block: Block<'
     // SAFETY: the caller's promise.
     unsafe {
         match dtype {
-            d if is_small_float(d) => small(d, base, start, block, |v, to| *y.add(to) = v as f32),
+            d if is_small_float(d) => small(d, base, start, block, |v, to| *y.add(to) = v),
             d => load(d, base, start, block, y.cast()),
         }
     }
@@ -170,12 +170,18 @@ pub unsafe fn load_f32(dtype: DType, base: *const u8, start: i64, block: Block<'
 /// # Safety
 /// As [`load`].
 #[inline(always)]
-unsafe fn small(dtype: DType, base: *const u8, start: i64, block: Block<'_>, put: impl Fn(f64, usize)) {
+unsafe fn small(dtype: DType, base: *const u8, start: i64, block: Block<'_>, put: impl Fn(f32, usize)) {
     let n = block.sizes.last().copied().unwrap_or(1);
     let step = block.strides.last().copied().unwrap_or(0);
     let values = small_float_values(dtype);
     let bytes = dtype.bits() == 8;
     rows(block, start, |at, to| {
+        if bytes && step == 1 {
+            // SAFETY: the caller's promise.
+            let row = unsafe { std::slice::from_raw_parts(base.offset(at as isize), n) };
+            row.iter().enumerate().for_each(|(i, &bits)| put(values[usize::from(bits)], to + i));
+            return;
+        }
         for i in 0..n {
             let at = at + i as i64 * step;
             // SAFETY: the caller's promise.

@@ -273,26 +273,26 @@ fn encode_e8m0(x: f64, saturate: bool) -> u8 {
 }
 
 /// What all bits of a float dtype of 8 bits or fewer stand for.
-fn values(dtype: DType) -> [f64; 256] {
+fn values(dtype: DType) -> [f32; 256] {
     let of = |bits: u8| match (SmallFloat::of(dtype), dtype) {
         (Some(format), _) => format.decode(bits),
         (None, DType::F8E8M0) if bits != 0xff => 2f64.powi(i32::from(bits) - 127),
         _ => f64::NAN,
     };
-    std::array::from_fn(|bits| of(bits as u8))
+    std::array::from_fn(|bits| of(bits as u8) as f32)
 }
 
-/// What the bits of a float dtype of 8 bits or fewer stand for, as a table: NaN throughout for other dtypes.
-pub fn small_float_values(dtype: DType) -> &'static [f64; 256] {
+/// What the bits of a float dtype of 8 bits or fewer stand for, as a table (f32 holds all of them): NaN throughout for other dtypes.
+pub fn small_float_values(dtype: DType) -> &'static [f32; 256] {
     macro_rules! tables {
         ($($d:ident),*) => {
             match dtype {
                 $(DType::$d => {
-                    static TABLE: LazyLock<[f64; 256]> = LazyLock::new(|| values(DType::$d));
+                    static TABLE: LazyLock<[f32; 256]> = LazyLock::new(|| values(DType::$d));
                     &TABLE
                 })*
                 _ => {
-                    static NONE: [f64; 256] = [f64::NAN; 256];
+                    static NONE: [f32; 256] = [f32::NAN; 256];
                     &NONE
                 }
             }
@@ -303,7 +303,7 @@ pub fn small_float_values(dtype: DType) -> &'static [f64; 256] {
 
 /// Reads the bits of one float dtype of 8 bits or fewer.
 pub fn decode_small_float(dtype: DType, bits: u8) -> f64 {
-    small_float_values(dtype)[usize::from(bits)]
+    small_float_values(dtype)[usize::from(bits)].into()
 }
 
 /// Rounds to a float dtype of 8 bits or fewer. With `saturate`, what overflows becomes the largest finite value.
@@ -324,8 +324,7 @@ mod tests {
         for dtype in [DType::F8E4M3FN, DType::F8E4M3FNUZ, DType::F8E5M2, DType::F8E5M2FNUZ, DType::F4E2M1] {
             let format = SmallFloat::of(dtype).unwrap();
             let mut xs = vec![0.0f32, f32::MAX, f32::MIN_POSITIVE, f32::INFINITY, f32::NAN, 1e-45, 1e9];
-            let mut values: Vec<f32> =
-                small_float_values(dtype).iter().map(|&v| v as f32).filter(|v| !v.is_nan()).collect();
+            let mut values: Vec<f32> = small_float_values(dtype).iter().copied().filter(|v| !v.is_nan()).collect();
             values.sort_by(f32::total_cmp);
             xs.extend(values.windows(2).flat_map(|w| [w[0], (w[0] + w[1]) / 2.0, w[1], w[1] * 1.5, w[1] * 2.0]));
             let all = xs.iter().flat_map(|&x| {
