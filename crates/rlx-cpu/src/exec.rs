@@ -107,14 +107,12 @@ pub fn bind_first(
     outer: &[i64],
     env: &Env<'_>,
 ) -> Result<Arc<BoundSegment>, RunError> {
-    let mut shapes: SmallVec<[&[usize]; 64]> = inputs.iter().copied().collect();
     let solver = &program.segments.solver;
-    if let Some(p) = params {
-        shapes.extend(solver.symbolic_params.iter().filter_map(|&i| p.tensors.get(i)).map(|t| t.dims()));
-    }
+    let symbolic = params.into_iter().flat_map(|p| solver.symbolic_params.iter().filter_map(|&i| p.tensors.get(i)));
+    let shapes = inputs.iter().copied().chain(symbolic.map(|t| t.dims()));
     let mut key: SmallVec<[i64; 256]> = SmallVec::new();
     key.push(0);
-    for s in &shapes {
+    for s in shapes.clone() {
         key.push(s.len() as i64);
         key.extend(s.iter().map(|&n| i64::try_from(n).unwrap_or(i64::MAX)));
     }
@@ -125,6 +123,7 @@ pub fn bind_first(
     }
     key.extend_from_slice(outer);
     cached(program, &key, env, || {
+        let shapes: Vec<&[usize]> = shapes.collect();
         let symbols = solver.solve(&shapes, held, outer).map_err(RunError::Inputs)?;
         bind::bind_segment(program, 0, symbols, None, env.align)
     })
