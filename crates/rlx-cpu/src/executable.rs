@@ -322,12 +322,12 @@ impl CpuExecutable {
     /// Runs main in the executable's own frame.
     fn run_own(
         &mut self,
+        shared: &Arc<Shared>,
         inputs: &[TensorRef<'_>],
         read: &[usize],
         outputs: Outputs<'_>,
         profiler: Option<&RefCell<Profiler>>,
     ) -> Result<Arc<BoundSegment>, RunError> {
-        let shared = self.shared.clone();
         let region = shared.region();
         let inputs = borrow(inputs);
         let (set, first, left) = self.bind(&inputs, &region)?;
@@ -468,7 +468,7 @@ impl ExecutableGraph for CpuExecutable {
     ) -> Result<BorrowedTensors<'a>, RunError> {
         let shared = self.shared.clone();
         let read = self.selection(&shared, read)?;
-        let bound = self.run_own(inputs, read, Outputs::default(), None)?;
+        let bound = self.run_own(&shared, inputs, read, Outputs::default(), None)?;
         let lir = &shared.main.lir;
         for &o in read {
             let b = lir.outputs[o].buffer.index();
@@ -534,7 +534,7 @@ impl ExecutableGraph for CpuExecutable {
             }
         }
         let outs = Outputs { exact: false, placed: &placed };
-        let bound = self.run_own(inputs, &shared.all_outputs, outs, None)?;
+        let bound = self.run_own(&shared, inputs, &shared.all_outputs, outs, None)?;
         check_outputs(&shared, &bound, outputs, true)?;
         for (port, out) in lir.outputs.iter().zip(outputs.iter_mut()) {
             let from = self.frame.ptrs[port.buffer.index()].get().cast_const();
@@ -646,7 +646,7 @@ impl ExecutableGraph for CpuExecutable {
     fn profile(&mut self, inputs: &[TensorRef<'_>]) -> Result<Vec<KernelProfile>, RunError> {
         let shared = self.shared.clone();
         let profiler = RefCell::new(Profiler::start());
-        self.run_own(inputs, &shared.all_outputs, Outputs::default(), Some(&profiler))?;
+        self.run_own(&shared, inputs, &shared.all_outputs, Outputs::default(), Some(&profiler))?;
         Ok(profiler.into_inner().kernels)
     }
 

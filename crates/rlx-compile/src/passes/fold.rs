@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use rlx_ir::error::OpError;
 use rlx_ir::op::{Effect, EvalCx, EvalOptions};
 use rlx_ir::ops::ShapeOp;
+use rlx_ir::ops::elementwise::{Binary, Elementwise};
 use rlx_ir::{DimBinding, Graph, IrError, Module, Node, Op, Tensor, Type, Value, ValueId};
 
 use crate::pass::{Pass, PassCx, PassError, Phase};
@@ -60,6 +61,9 @@ fn folded(
     if !node.op.def().defines().is_empty() || expands(rw, node)? {
         return Ok(None);
     }
+    if node.results.iter().any(|&r| is_widened_weight(rw.old(), r)) {
+        return Ok(None);
+    }
     let small = |ty: &Type| ty.as_tensor().and_then(size).is_some_and(|n| n <= LIMIT_BYTES);
     if !node.results.iter().all(|&r| small(rw.old().ty(r))) {
         return Ok(None);
@@ -86,6 +90,23 @@ fn folded(
 fn expands(rw: &Rewriter<'_>, node: &Node) -> Result<bool, IrError> {
     let is_broadcast = matches!(node.op, Op::ShapeOp(ShapeOp::BroadcastTo(_)));
     Ok(is_broadcast && node.results.first().map(|&r| rw.old().ty(r)) != node.operands.first().map(|&v| rw.old().ty(v)))
+}
+
+/// True for integers of 8 bits or fewer, in a matrix or more, that were made wider, and perhaps had a zero point taken away: products and
+/// convolutions read them as they are, and a wider literal would hide what they were. (The same holds of what is prepared.)
+pub(super) fn is_widened_weight(g: &Graph, v: ValueId) -> bool {
+    let Some((_, node)) = g.def_node(v) else { return false };
+    match (&node.op, &node.operands[..]) {
+        (Op::Elementwise(Elementwise::Convert { to, .. }), &[x]) => {
+            // Scales and zero points of channels have one axis of more than one element.
+            let is_matrix = |t: &rlx_ir::TensorType| t.shape.iter().filter(|d| **d != rlx_ir::Dim::ONE).count() > 1;
+            let is_narrow = |t: &rlx_ir::TensorType| t.dtype.is_int() && t.dtype.bits() <= 8;
+            to.bits() > 8 && g.tensor_type(x).is_some_and(|t| is_narrow(t) && is_matrix(t)) || is_widened_weight(g, x)
+        }
+        (Op::Elementwise(Elementwise::Binary(Binary::Sub)), &[x, _])
+        | (Op::ShapeOp(ShapeOp::Transpose(_) | ShapeOp::Reshape(_)), &[x]) => is_widened_weight(g, x),
+        _ => false,
+    }
 }
 
 fn size(t: &rlx_ir::TensorType) -> Option<usize> {
