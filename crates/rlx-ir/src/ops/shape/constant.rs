@@ -21,9 +21,9 @@ op! {
 impl OpRules for Constant {
     fn infer(&self, cx: &mut InferCx<'_>) -> Result<(), OpError> {
         cx.expect_operands(0)?;
-        // Sizes are never of 8 bits or fewer: integers that narrow are weights, which no pass should make wider literals of.
-        let dtype = self.value.dtype();
-        let small = self.value.numel() <= op::MAX_KNOWN_ELEMS && !(dtype.is_int() && dtype.bits() <= 8);
+        // Sizes are never of 8 bits or fewer: several such integers are weights, which no pass should make wider literals of.
+        let (n, dtype) = (self.value.numel(), self.value.dtype());
+        let small = n <= op::MAX_KNOWN_ELEMS && !(n > 1 && dtype.is_int() && dtype.bits() <= 8);
         let elems = if small {
             self.value.elements().ints().and_then(|v| v.iter().map(|&i| i64::try_from(i).ok().map(Dim::from)).collect())
         } else {
