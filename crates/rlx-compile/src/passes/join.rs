@@ -99,7 +99,7 @@ impl Finder<'_> {
         };
         let bias = if x == product { y } else { x };
         let ty = self.g.tensor_type(bias)?;
-        let fits = ty.shape.rank() == 1 && ty.shape.get(0).and_then(Dim::as_const) == Some(columns);
+        let fits = ty.shape.rank() == 1 && ty.shape.first().and_then(Dim::as_const) == Some(columns);
         (fits && self.is_invariant(bias)).then_some((id, bias))
     }
 
