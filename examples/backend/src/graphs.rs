@@ -42,7 +42,7 @@ impl Backend for GraphBackend {
         Claims {
             ops: CLAIMED.iter().map(|s| s.to_string()).collect(),
             dtypes: BTreeSet::from([DType::F32, DType::I64, DType::Bool]),
-        ..Claims::new("example-graphs", InputStage::Mir)
+            ..Claims::new("example-graphs", InputStage::Mir)
         }
     }
 

@@ -29,7 +29,7 @@ impl Backend for KernelBackend {
             dtypes: BTreeSet::from([DType::F32, DType::I64, DType::I32, DType::Bool]),
             symbolic_shapes: true,
             in_place: true,
-        ..Claims::new("example-kernels", InputStage::Lir)
+            ..Claims::new("example-kernels", InputStage::Lir)
         }
     }
 

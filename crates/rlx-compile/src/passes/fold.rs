@@ -61,7 +61,7 @@ fn folded(
     if !node.op.def().defines().is_empty() || expands(rw, node)? {
         return Ok(None);
     }
-    if node.results.iter().any(|&r| is_widened_weight(rw.old(), r)) {
+    if node.results.iter().any(|&r| is_widened_weight(rw.old(), r, 0)) {
         return Ok(None);
     }
     let small = |ty: &Type| ty.as_tensor().and_then(size).is_some_and(|n| n <= LIMIT_BYTES);
@@ -92,19 +92,23 @@ fn expands(rw: &Rewriter<'_>, node: &Node) -> Result<bool, IrError> {
     Ok(is_broadcast && node.results.first().map(|&r| rw.old().ty(r)) != node.operands.first().map(|&v| rw.old().ty(v)))
 }
 
+/// How far back a weight is looked for.
+const DEEPEST: usize = 8;
+
 /// True for integers of 8 bits or fewer, in a matrix or more, that were made wider, and perhaps had a zero point taken away: products and
 /// convolutions read them as they are, and a wider literal would hide what they were. (The same holds of what is prepared.)
-pub(super) fn is_widened_weight(g: &Graph, v: ValueId) -> bool {
-    let Some((_, node)) = g.def_node(v) else { return false };
+fn is_widened_weight(g: &Graph, v: ValueId, depth: usize) -> bool {
+    let Some((_, node)) = g.def_node(v).filter(|_| depth < DEEPEST) else { return false };
     match (&node.op, &node.operands[..]) {
         (Op::Elementwise(Elementwise::Convert { to, .. }), &[x]) => {
             // Scales and zero points of channels have one axis of more than one element.
             let is_matrix = |t: &rlx_ir::TensorType| t.shape.iter().filter(|d| **d != rlx_ir::Dim::ONE).count() > 1;
             let is_narrow = |t: &rlx_ir::TensorType| t.dtype.is_int() && t.dtype.bits() <= 8;
-            to.bits() > 8 && g.tensor_type(x).is_some_and(|t| is_narrow(t) && is_matrix(t)) || is_widened_weight(g, x)
+            to.bits() > 8 && g.tensor_type(x).is_some_and(|t| is_narrow(t) && is_matrix(t))
+                || is_widened_weight(g, x, depth + 1)
         }
         (Op::Elementwise(Elementwise::Binary(Binary::Sub)), &[x, _])
-        | (Op::ShapeOp(ShapeOp::Transpose(_) | ShapeOp::Reshape(_)), &[x]) => is_widened_weight(g, x),
+        | (Op::ShapeOp(ShapeOp::Transpose(_) | ShapeOp::Reshape(_)), &[x]) => is_widened_weight(g, x, depth + 1),
         _ => false,
     }
 }

@@ -30,6 +30,9 @@ fn run(m: &Module, cx: &PassCx<'_>) -> Result<Module, PassError> {
     Ok(map_module(m, &mut |g| join(g, cx))?)
 }
 
+/// How many views are followed.
+const DEEPEST: usize = 8;
+
 /// A product that can be joined with others.
 struct Member {
     node: NodeId,
@@ -77,14 +80,17 @@ impl Finder<'_> {
 
     /// True for a parameter or literal, perhaps under other axes or in fewer bits. Of one that is made wider a kernel keeps the
     /// narrow form, which joining would lose.
-    fn is_stored(&self, v: ValueId) -> bool {
+    fn is_stored(&self, v: ValueId, depth: usize) -> bool {
         let Some((_, node)) = self.g.def_node(v) else { return self.is_invariant(v) };
+        if depth >= DEEPEST {
+            return false;
+        }
         match (&node.op, &node.operands[..]) {
             (Op::ShapeOp(ShapeOp::Constant(_)), _) => true,
-            (Op::ShapeOp(ShapeOp::Transpose(_) | ShapeOp::Reshape(_)), &[x]) => self.is_stored(x),
+            (Op::ShapeOp(ShapeOp::Transpose(_) | ShapeOp::Reshape(_)), &[x]) => self.is_stored(x, depth + 1),
             (Op::Elementwise(Elementwise::Convert { .. }), &[x]) => {
                 let bits = |v| self.g.tensor_type(v).filter(|t| t.dtype.is_float()).map(|t| t.dtype.bits());
-                matches!((bits(x), bits(v)), (Some(from), Some(to)) if to <= from) && self.is_stored(x)
+                matches!((bits(x), bits(v)), (Some(from), Some(to)) if to <= from) && self.is_stored(x, depth + 1)
             }
             _ => false,
         }
@@ -104,10 +110,11 @@ impl Finder<'_> {
     }
 
     /// True if all that reads a value walks it where it lies: no elementwise op that would run in the product's kernel, no output.
-    fn is_walked(&self, v: ValueId) -> bool {
+    fn is_walked(&self, v: ValueId, depth: usize) -> bool {
         let users = &self.users[v.index()];
         self.counts[v.index()] == users.len()
             && !users.is_empty()
+            && depth < DEEPEST
             && users.iter().all(|&u| {
                 let node = self.g.node(u);
                 match &node.op {
@@ -115,7 +122,7 @@ impl Finder<'_> {
                         Neural::Attention(_) | Neural::RotaryEmbedding(_) | Neural::RmsNorm(_) | Neural::LayerNorm(_),
                     ) => true,
                     Op::ShapeOp(ShapeOp::Transpose(_) | ShapeOp::Reshape(_)) => {
-                        node.results.iter().all(|&r| self.is_walked(r))
+                        node.results.iter().all(|&r| self.is_walked(r, depth + 1))
                     }
                     _ => false,
                 }
@@ -137,7 +144,7 @@ impl Finder<'_> {
             && ty.dtype.is_float()
             && !self.is_invariant(lhs)
             && self.is_invariant(rhs)
-            && self.is_stored(rhs);
+            && self.is_stored(rhs, 0);
         if !joins {
             return None;
         }
@@ -145,7 +152,7 @@ impl Finder<'_> {
         let result = bias.and_then(|(id, _)| self.g.node(id).results.first().copied()).unwrap_or(product);
         let DotGeneral { lhs_contract, rhs_contract, accumulate, .. } = dot.clone();
         let key = Key { lhs, lhs_contract, rhs_contract, accumulate, dtype: ty.dtype };
-        self.is_walked(result).then_some((key, Member { node: id, rhs, columns, bias, result }))
+        self.is_walked(result, 0).then_some((key, Member { node: id, rhs, columns, bias, result }))
     }
 
     /// Groups of two and more.
