@@ -90,8 +90,8 @@ pub struct Pass {
     pub phase: Phase,
     /// One line of documentation.
     pub summary: &'static str,
-    /// The work.
-    pub run: fn(&Module, &PassCx<'_>) -> Result<Module, PassError>,
+    /// The work. A pass that finds nothing to do gives the module back as it is.
+    pub run: fn(Module, &PassCx<'_>) -> Result<Module, PassError>,
 }
 
 /// What a pass works with besides the module.

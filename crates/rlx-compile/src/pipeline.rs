@@ -119,7 +119,7 @@ pub fn run_pass(
     claims: Option<&Claims>,
     options: &CompileOptions,
 ) -> Result<(Module, PassReport), CompileError> {
-    apply(find_pass(name)?, module, claims, options)
+    apply(find_pass(name)?, module.clone(), claims, options)
 }
 
 /// Runs the passes over graphs up to and with a phase. Without claims nothing is legalised.
@@ -136,7 +136,7 @@ pub fn run_passes(
     rlx_ir::verify(&module).map_err(|source| CompileError::Pass { pass: "import", source })?;
     dump.write("import", &module)?;
     for step in PIPELINE.iter().filter(|s| s.phase <= last && (s.wanted)(options)) {
-        let (new, pass) = apply(step.pass, &module, claims, options)?;
+        let (new, pass) = apply(step.pass, module, claims, options)?;
         module = new;
         report.add(pass);
         dump.write(step.pass.name, &module)?;
@@ -160,8 +160,9 @@ pub fn compile_module(module: &Module, claims: &Claims, options: &CompileOptions
         no_sizes_of_data(&module.main, claims)?;
     }
     let mut dump = crate::dump::Dumper::numbered_from(options, report.passes.len() + 1)?;
-    let (prepare, main) = timed(&split::PASS, &module, Some(claims), options, &mut report, |cx| {
-        split::split(&module, cx).map_err(PassError::from)
+    let nodes = count_nodes(&module);
+    let (prepare, main) = timed(&split::PASS, nodes, Some(claims), options, &mut report, |cx| {
+        split::split(module, cx).map_err(PassError::from)
     })?;
     if let Some(p) = &prepare {
         dump.write("prepare", p)?;
@@ -272,12 +273,13 @@ fn lower_all(
 
 fn apply(
     pass: &'static Pass,
-    module: &Module,
+    module: Module,
     claims: Option<&Claims>,
     options: &CompileOptions,
 ) -> Result<(Module, PassReport), CompileError> {
     let mut report = CompileReport::default();
-    let new = timed(pass, module, claims, options, &mut report, |cx| (pass.run)(module, cx))?;
+    let nodes = count_nodes(&module);
+    let new = timed(pass, nodes, claims, options, &mut report, |cx| (pass.run)(module, cx))?;
     verify(pass.name, &new, options)?;
     let mut run = report.passes.remove(0);
     run.nodes_after = count_nodes(&new);
@@ -287,7 +289,7 @@ fn apply(
 /// Runs a pass's work with a context of its own, and reports on it.
 fn timed<T>(
     pass: &'static Pass,
-    module: &Module,
+    nodes: usize,
     claims: Option<&Claims>,
     options: &CompileOptions,
     report: &mut CompileReport,
@@ -299,7 +301,6 @@ fn timed<T>(
         PassError::Ir(source) => CompileError::Pass { pass: pass.name, source },
         PassError::Unsupported { target, ops } => CompileError::Unsupported { target, ops },
     })?;
-    let nodes = count_nodes(module);
     report.add(PassReport {
         name: pass.name,
         time: start.elapsed(),

@@ -47,41 +47,23 @@ impl<'a> Rewriter<'a> {
         ty: &dyn Fn(ValueId, &Type) -> Type,
         constant: &dyn Fn(&str) -> Option<Tensor>,
     ) -> Result<Self, IrError> {
-        let mut g = Graph::new(old.name());
-        *g.bounds_mut() = old.bounds().clone();
+        let mut g = Graph::like(old);
         let mut map = vec![None; old.num_values()];
         // Values of the boundary keep their relative order, so that they can be declared between each other as before.
         for v in old.value_ids() {
             let info = old.value(v);
-            let new = match info.def {
-                Def::Input(_) => {
-                    let name = info.name.as_deref().unwrap_or_default();
-                    let new = g.add_input(name, ty(v, &info.ty))?;
-                    g.set_input_elems(new, info.elems.as_deref().map(<[_]>::to_vec));
-                    new
-                }
-                Def::Param(n) => match old.params().get(n as usize).map(|p| (p, constant(&p.name))) {
-                    Some((_, Some(value))) => {
-                        let node = g.add_node(Constant { value }.into(), Vec::new(), Vec::new(), Loc::none())?;
-                        let result = g.node(node).results.first().copied();
-                        result.ok_or_else(|| IrError::Eval("a constant has no result".into()))?
-                    }
-                    Some((p, None)) => g.add_param(&p.name, ty(v, &info.ty), p.default.clone())?,
-                    None => continue,
-                },
-                Def::State(n) => match old.states().get(n as usize) {
-                    Some(s) => {
-                        let new = g.add_state(&s.name, ty(v, &info.ty), s.init.clone())?;
-                        if let Some(axis) = s.grows {
-                            g.set_state_grows(g.states().len() - 1, axis)?;
-                        }
-                        new
-                    }
-                    None => continue,
-                },
+            let value = match info.def {
+                Def::Param(n) => old.params().get(n as usize).and_then(|p| constant(&p.name)),
+                Def::Input(_) | Def::State(_) => None,
                 Def::Result(..) => continue,
             };
-            map[v.index()] = Some(new);
+            map[v.index()] = match value {
+                Some(value) => {
+                    let node = g.add_node(Constant { value }.into(), Vec::new(), Vec::new(), Loc::none())?;
+                    g.node(node).results.first().copied()
+                }
+                None => g.declare_as(old, v, ty(v, &info.ty))?,
+            };
         }
         Ok(Rewriter { old, b: Builder::from_graph(g), map, gone: Substitution::new() })
     }
@@ -112,20 +94,25 @@ impl<'a> Rewriter<'a> {
         }
         if let (Some(name), None) = (&self.old.value(old).name, &self.b.graph().value(new).name) {
             let name = name.clone();
-            self.b.graph_mut().set_value_name(new, &name);
+            self.b.graph_mut().set_value_name(new, name);
         }
     }
 
     /// Copies a node with its nested graphs as they are.
     pub fn copy(&mut self, node: &Node) -> Result<(), IrError> {
         let operands = self.operands(node)?;
-        let known = |g: &Graph, v: ValueId| (g.ty(v).clone(), g.value(v).elems.clone());
-        if self.gone.is_empty()
-            && node.operands.iter().zip(&operands).all(|(&o, &n)| known(self.old, o) == known(self.b.graph(), n))
-        {
+        let as_known = |(&o, &n): (&ValueId, &ValueId)| {
+            let (was, is) = (self.old.value(o), self.b.graph().value(n));
+            was.ty == is.ty && was.elems == is.elems
+        };
+        if self.gone.is_empty() && node.operands.iter().zip(&operands).all(as_known) {
             let id = self.b.graph_mut().add_copy(self.old, node, operands);
-            let results = self.b.graph().node(id).results.clone();
-            return self.replace(node, &results);
+            for (i, &old) in node.results.iter().enumerate() {
+                if let Some(&new) = self.b.graph().node(id).results.get(i) {
+                    self.set(old, new);
+                }
+            }
+            return Ok(());
         }
         self.copy_with_regions(node, node.regions.clone())
     }
@@ -241,27 +228,31 @@ pub fn rewrite(
 }
 
 /// Applies a function to a graph after its nested graphs, innermost first.
-pub fn map_nested(g: &Graph, f: &mut dyn FnMut(&Graph) -> Result<Graph, IrError>) -> Result<Graph, IrError> {
+pub fn map_nested(g: Graph, f: &mut dyn FnMut(Graph) -> Result<Graph, IrError>) -> Result<Graph, IrError> {
     if g.nodes().iter().all(|n| n.regions.is_empty()) {
         return f(g);
     }
-    let mut rw = Rewriter::new(g)?;
+    let mut rw = Rewriter::new(&g)?;
     for node in g.nodes() {
-        let regions = node.regions.iter().map(|r| map_nested(r, f)).collect::<Result<Vec<_>, _>>()?;
+        let regions = node.regions.iter().map(|r| map_nested(r.clone(), f)).collect::<Result<Vec<_>, _>>()?;
         rw.copy_with_regions(node, regions)?;
     }
-    f(&rw.finish()?)
+    f(rw.finish()?)
 }
 
 /// Applies a function to every graph of a module: functions, nested graphs, main.
-pub fn map_module(m: &Module, f: &mut dyn FnMut(&Graph) -> Result<Graph, IrError>) -> Result<Module, IrError> {
-    let functions =
-        m.functions.iter().map(|(n, g)| Ok((n.clone(), map_nested(g, f)?))).collect::<Result<_, IrError>>()?;
-    Ok(Module { main: map_nested(&m.main, f)?, functions, stage: m.stage.clone() })
+pub fn map_module(m: Module, f: &mut dyn FnMut(Graph) -> Result<Graph, IrError>) -> Result<Module, IrError> {
+    map_graphs(m, &mut |g| map_nested(g, f))
 }
 
-/// Applies a function, which visits nested graphs by itself, to functions and main.
-pub fn map_graphs(m: &Module, f: &mut dyn FnMut(&Graph) -> Result<Graph, IrError>) -> Result<Module, IrError> {
+/// Applies a function, which visits nested graphs by itself, to functions and main. What it leaves alone it gives back as it is.
+pub fn map_graphs(m: Module, f: &mut dyn FnMut(Graph) -> Result<Graph, IrError>) -> Result<Module, IrError> {
+    let functions = m.functions.into_iter().map(|(n, g)| Ok((n, f(g)?))).collect::<Result<_, IrError>>()?;
+    Ok(Module { main: f(m.main)?, functions, stage: m.stage })
+}
+
+/// As [`map_graphs`], of a module that is kept.
+pub fn rebuild_graphs(m: &Module, f: &mut dyn FnMut(&Graph) -> Result<Graph, IrError>) -> Result<Module, IrError> {
     let functions = m.functions.iter().map(|(n, g)| Ok((n.clone(), f(g)?))).collect::<Result<_, IrError>>()?;
     Ok(Module { main: f(&m.main)?, functions, stage: m.stage.clone() })
 }

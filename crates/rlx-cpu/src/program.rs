@@ -11,7 +11,7 @@ use rlx_driver::{AlignedBuffer, Isa};
 use rlx_ir::dim::Symbol;
 use rlx_ir::ops::{Indexing, Op};
 use rlx_ir::{DType, DimBinding};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// What a kernel is compiled to.
@@ -136,7 +136,10 @@ impl Program {
         let weights: Vec<Option<WeightSources>> =
             lir.kernels.iter().map(|k| weight_operand(&k.kernel, &lir, sources)).collect();
         Ok(Program {
-            any_alignment: lir.params.iter().map(|p| takes_any_alignment(p.buffer, &lir, &weights)).collect(),
+            any_alignment: {
+                let aligned = reads_of_elements(&lir, &weights);
+                lir.params.iter().map(|p| !aligned.contains(&p.buffer)).collect()
+            },
             shares_bytes: lir.kernels.iter().map(|k| writes_parts_of_bytes(&k.kernel, &lir)).collect(),
             codes,
             segments,
@@ -326,20 +329,23 @@ fn view_source(v: &View, lir: &Lir, sources: &[Option<WeightSource>]) -> Option<
     source(v.access.buffer, lir, sources).filter(|_| fixed)
 }
 
-/// Whether everything that reads a buffer copies its elements as bytes, or reads it once to pack it.
-fn takes_any_alignment(buffer: BufId, lir: &Lir, weights: &[Option<WeightSources>]) -> bool {
-    lir.kernels.iter().zip(weights).all(|(k, weight)| {
-        let count = k.kernel.reads().iter().filter(|r| r.buffer == buffer).count();
-        let fits = match &k.kernel {
-            Kernel::Contract(c) => c.rhs.buffer == buffer && weight.is_some(),
-            Kernel::Library(l) => {
-                let gather = matches!(&l.op, Op::Indexing(Indexing::Gather(_)));
-                gather && l.inputs.first().is_some_and(|x| x.access.buffer == buffer)
+/// The buffers whose elements some kernel reads where they lie: it neither copies them as bytes nor reads them once to pack them.
+fn reads_of_elements(lir: &Lir, weights: &[Option<WeightSources>]) -> HashSet<BufId> {
+    let mut found = HashSet::new();
+    for (k, weight) in lir.kernels.iter().zip(weights) {
+        let as_bytes = match &k.kernel {
+            Kernel::Contract(c) if weight.is_some() => Some(c.rhs.buffer),
+            Kernel::Library(l) if matches!(&l.op, Op::Indexing(Indexing::Gather(_))) => {
+                l.inputs.first().map(|x| x.access.buffer)
             }
-            _ => false,
+            _ => None,
         };
-        count == 0 || (count == 1 && fits)
-    })
+        let reads = k.kernel.reads();
+        let times = |buffer| reads.iter().filter(|r| r.buffer == buffer).count();
+        let own = reads.iter().map(|r| r.buffer).filter(|&b| as_bytes != Some(b) || times(b) > 1);
+        found.extend(own);
+    }
+    found
 }
 
 /// The buffer of a kernel's weight operand.

@@ -299,7 +299,8 @@ impl Graph {
 
     /// For each value, how often nodes, outputs and states read it.
     pub fn use_counts(&self) -> Vec<usize> {
-        let mut counts: Vec<usize> = self.users().iter().map(Vec::len).collect();
+        let mut counts = vec![0; self.values.len()];
+        self.nodes.iter().flat_map(|n| &n.operands).for_each(|v| counts[v.index()] += 1);
         for o in &self.outputs {
             counts[o.value.index()] += 1;
         }
@@ -451,7 +452,7 @@ impl Graph {
     }
 
     /// Names a value after its name in the source.
-    pub fn set_value_name(&mut self, id: ValueId, name: &str) {
+    pub fn set_value_name(&mut self, id: ValueId, name: impl Into<Arc<str>>) {
         if let Some(v) = self.values.get_mut(id.index())
             && matches!(v.def, Def::Result(..))
         {

@@ -318,11 +318,10 @@ impl<'a> InferCx<'a> {
     /// States a tensor result with what is known of its elements. Kept only for small integer and boolean tensors.
     pub fn result_elems(&mut self, dtype: DType, shape: impl Into<Shape>, elems: Option<Vec<Dim>>) {
         let shape = shape.into();
-        let n = shape.numel().as_const();
         let small = dtype.is_int() || dtype == DType::Bool;
         // Sums beyond 64 bits wrap as data but are no dims: what is not exact is not known.
         let exact = |e: &[Dim]| e.iter().all(|d| d.as_invalid().is_none());
-        let fits = |e: &[Dim]| e.len() <= MAX_KNOWN_ELEMS && i64::try_from(e.len()).ok() == n;
+        let fits = |e: &[Dim]| e.len() <= MAX_KNOWN_ELEMS && i64::try_from(e.len()).ok() == shape.static_numel();
         let elems = elems.filter(|e| small && fits(e) && exact(e));
         self.results.push(ResultInfo { ty: Type::tensor(dtype, shape), elems });
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -9,8 +10,10 @@ use crate::dim::{Dim, DimBinding, DimError, Symbol};
 use crate::dtype::DType;
 
 /// The sizes of a tensor's axes, outermost first. Rank 0 is a scalar.
+///
+/// Clones share their dims: passes copy types from graph to graph many times over.
 #[derive(Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-pub struct Shape(Vec<Dim>);
+pub struct Shape(Arc<[Dim]>);
 
 impl Shape {
     /// A shape of these dims.
@@ -20,7 +23,7 @@ impl Shape {
 
     /// The shape of a scalar.
     pub fn scalar() -> Self {
-        Shape(Vec::new())
+        Shape::default()
     }
 
     /// The dims as a slice.
@@ -38,8 +41,21 @@ impl Shape {
         Dim::product(self.0.iter().cloned())
     }
 
+    /// The product of all dims, where it is a constant: what [`numel`](Self::numel) gives then, without products of symbols.
+    pub fn static_numel(&self) -> Option<i64> {
+        if self.0.iter().all(Dim::is_const) {
+            return self.0.iter().try_fold(1i64, |n, d| n.checked_mul(d.as_const()?));
+        }
+        // 0 times a symbol is 0.
+        self.0.contains(&Dim::ZERO).then(|| self.numel().as_const()).flatten()
+    }
+
     /// The sizes, if all are constants ≥ 0.
     pub fn as_static(&self) -> Option<Vec<usize>> {
+        // Most shapes that are not static show it before anything is allocated.
+        if self.has_dynamic_dims() {
+            return None;
+        }
         self.0.iter().map(|d| d.as_const().and_then(|c| usize::try_from(c).ok())).collect()
     }
 
@@ -60,7 +76,7 @@ impl Shape {
 
     /// Consumes the shape into its dims.
     pub fn into_dims(self) -> Vec<Dim> {
-        self.0
+        self.0.to_vec()
     }
 
     /// Resolves an axis that may count from the end; `None` when out of range.
@@ -85,7 +101,7 @@ impl Deref for Shape {
 
 impl From<Vec<Dim>> for Shape {
     fn from(v: Vec<Dim>) -> Self {
-        Shape(v)
+        Shape(v.into())
     }
 }
 

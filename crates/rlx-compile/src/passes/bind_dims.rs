@@ -15,7 +15,7 @@ pub const PASS: Pass =
 /// What symbols stand for.
 pub type Substitution = BTreeMap<Symbol, Dim>;
 
-fn run(m: &Module, cx: &PassCx<'_>) -> Result<Module, PassError> {
+fn run(m: Module, cx: &PassCx<'_>) -> Result<Module, PassError> {
     let (fixed, bounds) = (&cx.options.dim_bindings, &cx.options.dim_bounds);
     let known = m.main.input_symbols();
     let named = fixed.iter().map(|(s, _)| s).chain(bounds.iter().map(|(s, _)| s));
@@ -26,11 +26,11 @@ fn run(m: &Module, cx: &PassCx<'_>) -> Result<Module, PassError> {
         return Err(IrError::Eval(format!("options speak of unknown symbols {unknown}; there are: {known}")).into());
     }
     let map: Substitution = fixed.iter().map(|(s, v)| (s.clone(), Dim::from(v))).collect();
-    let mut main = if map.is_empty() { m.main.clone() } else { substitute(&m.main, &map)? };
+    let mut main = if map.is_empty() { m.main } else { substitute(&m.main, &map)? };
     for (s, (lo, hi)) in bounds.iter() {
         main.bounds_mut().set(s.clone(), lo, hi);
     }
-    Ok(Module { main, ..m.clone() })
+    Ok(Module { main, functions: m.functions, stage: m.stage })
 }
 
 /// An op with symbols replaced in its attributes.

@@ -11,10 +11,10 @@ use crate::rewrite::Rewriter;
 pub const PASS: Pass =
     Pass { name: "bind-params", phase: Phase::Import, summary: "makes parameters constants as the options say", run };
 
-fn run(m: &Module, cx: &PassCx<'_>) -> Result<Module, PassError> {
+fn run(m: Module, cx: &PassCx<'_>) -> Result<Module, PassError> {
     let values = &cx.options.param_bindings;
     if values.is_empty() {
-        return Ok(m.clone());
+        return Ok(m);
     }
     let sizes = sizes(&m.main, cx)?;
     let main = if sizes.is_empty() { m.main.clone() } else { substitute(&m.main, &sizes)? };
@@ -26,7 +26,7 @@ fn run(m: &Module, cx: &PassCx<'_>) -> Result<Module, PassError> {
     for node in main.nodes() {
         rw.copy(node)?;
     }
-    Ok(Module { main: rw.finish()?, ..m.clone() })
+    Ok(Module { main: rw.finish()?, ..m })
 }
 
 /// What the values' sizes say of symbols; an error that lists every value that fits no parameter.

@@ -13,20 +13,20 @@ use crate::rewrite::map_graphs;
 /// The pass.
 pub const PASS: Pass = Pass { name: "cse", phase: Phase::Canonical, summary: "shares equal computations", run };
 
-fn run(m: &Module, cx: &PassCx<'_>) -> Result<Module, PassError> {
+fn run(m: Module, cx: &PassCx<'_>) -> Result<Module, PassError> {
     Ok(map_graphs(m, &mut |g| share(g, cx))?)
 }
 
-fn share(g: &Graph, cx: &PassCx<'_>) -> Result<Graph, IrError> {
+fn share(g: Graph, cx: &PassCx<'_>) -> Result<Graph, IrError> {
     let nested = g.nodes().iter().any(|n| !n.regions.is_empty());
-    let shared = if nested {
-        Some(g.map_regions(&mut |n| {
-            Ok((n.operands.clone(), n.regions.iter().map(|r| share(r, cx)).collect::<Result<_, _>>()?))
-        })?)
+    let g = if nested {
+        g.map_regions(&mut |n| {
+            let regions = n.regions.iter().map(|r| share(r.clone(), cx));
+            Ok((n.operands.clone(), regions.collect::<Result<_, _>>()?))
+        })?
     } else {
-        None
+        g
     };
-    let g = shared.as_ref().unwrap_or(g);
     let mut reads: Vec<ValueId> = g.value_ids().collect();
     let mut keep = vec![true; g.nodes().len()];
     let mut seen: HashMap<u64, Vec<(NodeId, Vec<ValueId>)>> = HashMap::new();
@@ -57,7 +57,7 @@ fn share(g: &Graph, cx: &PassCx<'_>) -> Result<Graph, IrError> {
         }
     }
     if keep.iter().all(|&k| k) {
-        return Ok(g.clone());
+        return Ok(g);
     }
     g.restrict(&Restriction {
         node: &|n| keep.get(n.index()).copied().unwrap_or(true),

@@ -15,20 +15,23 @@ use crate::rewrite::map_graphs;
 pub const PASS: Pass =
     Pass { name: "dce", phase: Phase::Canonical, summary: "drops what no output, state or size needs", run };
 
-fn run(m: &Module, cx: &PassCx<'_>) -> Result<Module, PassError> {
+fn run(m: Module, cx: &PassCx<'_>) -> Result<Module, PassError> {
     Ok(map_graphs(m, &mut |g| {
+        let nodes = g.nodes().len();
         let new = eliminate(g)?;
-        (new.nodes().len()..g.nodes().len()).for_each(|_| cx.count("node"));
+        (new.nodes().len()..nodes).for_each(|_| cx.count("node"));
         Ok(new)
     })?)
 }
 
 /// The graph without dead nodes, nested graphs included.
-pub fn eliminate(g: &Graph) -> Result<Graph, IrError> {
+pub fn eliminate(g: Graph) -> Result<Graph, IrError> {
     let nested = g.nodes().iter().any(|n| !n.regions.is_empty());
-    let pruned = if nested { Some(g.map_regions(&mut prune)?) } else { None };
-    let g = pruned.as_ref().unwrap_or(g);
-    let live = Liveness::of(g);
+    let g = if nested { g.map_regions(&mut prune)? } else { g };
+    let live = Liveness::of(&g);
+    if live.nodes.iter().all(|&live| live) {
+        return Ok(g);
+    }
     let keep = Restriction {
         node: &|n| live.nodes.get(n.index()).copied().unwrap_or(true),
         input: &|_| true,
@@ -43,7 +46,7 @@ pub fn eliminate(g: &Graph) -> Result<Graph, IrError> {
 
 /// Regions without dead nodes, and without captures that no region reads.
 fn prune(node: &Node) -> Result<(Vec<ValueId>, Vec<Graph>), IrError> {
-    let regions = node.regions.iter().map(eliminate).collect::<Result<Vec<_>, _>>()?;
+    let regions = node.regions.iter().cloned().map(eliminate).collect::<Result<Vec<_>, _>>()?;
     let captures = regions::captures(node);
     let counts: Vec<Vec<usize>> = regions.iter().map(Graph::use_counts).collect();
     let first = node.operands.len() - captures;
@@ -59,7 +62,7 @@ fn prune(node: &Node) -> Result<(Vec<ValueId>, Vec<Graph>), IrError> {
     }
     let keep = |i: usize, all: usize| i < all - captures || used.get(i + captures - all).copied().unwrap_or(true);
     let operands = node.operands.iter().enumerate().filter(|(i, _)| keep(*i, first + captures)).map(|(_, &v)| v);
-    let regions = regions.iter().map(|r| {
+    let regions = regions.into_iter().map(|r| {
         let all = r.inputs().len();
         let input = |i: usize| keep(i, all);
         r.restrict(&Restriction { node: &|_| true, input: &input, constraint: &|_| true, read: &|v| v })

@@ -11,7 +11,7 @@ use rlx_ir::{DimBinding, Graph, IrError, Module, Node, Op, Tensor, Type, Value, 
 
 use crate::pass::{Pass, PassCx, PassError, Phase};
 use crate::remark::RemarkKind;
-use crate::rewrite::{Rewriter, map_graphs};
+use crate::rewrite::{Rewriter, rebuild_graphs};
 
 /// The pass.
 pub const PASS: Pass = Pass { name: "fold", phase: Phase::Canonical, summary: "computes what is constant", run };
@@ -21,8 +21,14 @@ const LIMIT_BYTES: usize = 64 << 10;
 /// Nodes that read more than this are not folded.
 const LIMIT_READ: usize = 1 << 20;
 
-fn run(m: &Module, cx: &PassCx<'_>) -> Result<Module, PassError> {
-    Ok(map_graphs(m, &mut |g| fold(g, &m.functions, cx))?)
+fn run(m: Module, cx: &PassCx<'_>) -> Result<Module, PassError> {
+    // The first node that is folded has operands that were literals before.
+    let first = |g: &Graph, n: &Node| may_fold(g, n) && n.operands.iter().all(|&v| may_be_literal(g, v));
+    let as_is = |g: &Graph| !g.nodes().iter().any(|n| !n.regions.is_empty() || first(g, n));
+    if as_is(&m.main) && m.functions.values().all(as_is) {
+        return Ok(m);
+    }
+    Ok(rebuild_graphs(&m, &mut |g| fold(g, &m.functions, cx))?)
 }
 
 fn fold(g: &Graph, functions: &BTreeMap<String, Graph>, cx: &PassCx<'_>) -> Result<Graph, IrError> {
@@ -54,22 +60,13 @@ fn folded(
     functions: &BTreeMap<String, Graph>,
     cx: &PassCx<'_>,
 ) -> Result<Option<Vec<Tensor>>, IrError> {
-    // Loops may run long; a literal without operands is as small as it gets.
-    if node.operands.is_empty() || !node.regions.is_empty() || node.op.def().traits().effect != Effect::Pure {
+    let operands = rw.operands(node)?;
+    let is_literal = |&v: &ValueId| may_be_literal(rw.b.graph(), v);
+    if !may_fold(rw.old(), node) || !operands.iter().all(is_literal) {
         return Ok(None);
     }
-    if !node.op.def().defines().is_empty() || expands(rw, node)? {
-        return Ok(None);
-    }
-    if node.results.iter().any(|&r| is_widened_weight(rw.old(), r, 0)) {
-        return Ok(None);
-    }
-    let small = |ty: &Type| ty.as_tensor().and_then(size).is_some_and(|n| n <= LIMIT_BYTES);
-    if !node.results.iter().all(|&r| small(rw.old().ty(r))) {
-        return Ok(None);
-    }
-    let (mut args, mut read) = (Vec::with_capacity(node.operands.len()), 0usize);
-    for v in rw.operands(node)? {
+    let (mut args, mut read) = (Vec::with_capacity(operands.len()), 0usize);
+    for v in operands {
         let Some(t) = literal(rw.b.graph(), v, 0) else { return Ok(None) };
         read = read.saturating_add(t.numel());
         args.push(Value::from(t));
@@ -86,10 +83,32 @@ fn folded(
     }
 }
 
+/// Whether a node of a graph would be computed, were its operands literals.
+fn may_fold(g: &Graph, node: &Node) -> bool {
+    // Loops may run long; a literal without operands is as small as it gets.
+    if node.operands.is_empty() || !node.regions.is_empty() || node.op.def().traits().effect != Effect::Pure {
+        return false;
+    }
+    if node.results.iter().any(|&r| is_widened_weight(g, r, 0)) {
+        return false;
+    }
+    let small = |ty: &Type| ty.as_tensor().and_then(size).is_some_and(|n| n <= LIMIT_BYTES);
+    node.op.def().defines().is_empty() && !expands(g, node) && node.results.iter().all(|&r| small(g.ty(r)))
+}
+
+/// True for a value of one of the ops that [`literal`] reads.
+fn may_be_literal(g: &Graph, v: ValueId) -> bool {
+    let op = g.def_node(v).map(|(_, n)| &n.op);
+    matches!(
+        op,
+        Some(Op::ShapeOp(ShapeOp::Constant(_) | ShapeOp::FromDims(_) | ShapeOp::Iota(_) | ShapeOp::BroadcastTo(_)))
+    )
+}
+
 /// True for a broadcast that makes more of its operand: it is cheaper as an index map than as data.
-fn expands(rw: &Rewriter<'_>, node: &Node) -> Result<bool, IrError> {
+fn expands(g: &Graph, node: &Node) -> bool {
     let is_broadcast = matches!(node.op, Op::ShapeOp(ShapeOp::BroadcastTo(_)));
-    Ok(is_broadcast && node.results.first().map(|&r| rw.old().ty(r)) != node.operands.first().map(|&v| rw.old().ty(v)))
+    is_broadcast && node.results.first().map(|&r| g.ty(r)) != node.operands.first().map(|&v| g.ty(v))
 }
 
 /// How far back a weight is looked for.

@@ -17,7 +17,7 @@ use crate::rewrite::{Rewriter, map_graphs};
 pub const PASS: Pass =
     Pass { name: "hoist", phase: Phase::Legalise, summary: "moves invariant values out of nested graphs", run };
 
-fn run(m: &Module, cx: &PassCx<'_>) -> Result<Module, PassError> {
+fn run(m: Module, cx: &PassCx<'_>) -> Result<Module, PassError> {
     Ok(map_graphs(m, &mut |g| hoist(g, &[], cx))?)
 }
 
@@ -27,18 +27,18 @@ fn cannot_fail(node: &Node) -> bool {
 }
 
 /// Rebuilds a graph; `given` are its inputs that depend on parameters only.
-fn hoist(g: &Graph, given: &[bool], cx: &PassCx<'_>) -> Result<Graph, IrError> {
+fn hoist(g: Graph, given: &[bool], cx: &PassCx<'_>) -> Result<Graph, IrError> {
     if g.nodes().iter().all(|n| n.regions.is_empty()) {
-        return Ok(g.clone());
+        return Ok(g);
     }
-    let fixed_nodes = invariants(g, given, &|_| true);
+    let fixed_nodes = invariants(&g, given, &|_| true);
     let fixed = |v: ValueId| match g.value(v).def {
         Def::Param(_) => true,
         Def::Input(i) => given.get(i as usize).copied().unwrap_or(false),
         Def::Result(n, _) => fixed_nodes.get(n.index()).copied().unwrap_or(false),
         Def::State(_) => false,
     };
-    let mut rw = Rewriter::new(g)?;
+    let mut rw = Rewriter::new(&g)?;
     for node in g.nodes() {
         if node.regions.is_empty() {
             rw.copy(node)?;
@@ -57,7 +57,7 @@ fn hoist(g: &Graph, given: &[bool], cx: &PassCx<'_>) -> Result<Graph, IrError> {
                 let of = |&v: &ValueId| all || fixed(v);
                 std::iter::repeat_n(false, arguments).chain(node.operands[first..].iter().map(of)).collect()
             };
-            let region = hoist(region, &flags(false), cx)?;
+            let region = hoist(region.clone(), &flags(false), cx)?;
             let plan = Plan::of(&region, &invariants(&region, &flags(repeats), &cannot_fail), cx);
             if !plan.prepared.is_empty() && captures > 0 {
                 lifted.extend(lift(&region, &plan, arguments, &operands[first..], &mut rw)?);

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rlx_ir::ops::contraction::DotGeneral;
 use rlx_ir::ops::elementwise::{Binary, Elementwise};
 use rlx_ir::ops::{Contraction, Neural, ShapeOp};
-use rlx_ir::{DType, Dim, Graph, IrError, Loc, Module, NodeId, Op, Tensor, ValueId};
+use rlx_ir::{DType, Dim, Graph, IrError, Loc, Module, Node, NodeId, Op, Tensor, ValueId};
 
 use super::split::invariants;
 use crate::pass::{Pass, PassCx, PassError, Phase};
@@ -23,9 +23,9 @@ use crate::rewrite::{Rewriter, map_module};
 pub const PASS: Pass =
     Pass { name: "join", phase: Phase::Transform, summary: "joins products that share their left operand", run };
 
-fn run(m: &Module, cx: &PassCx<'_>) -> Result<Module, PassError> {
+fn run(m: Module, cx: &PassCx<'_>) -> Result<Module, PassError> {
     if !cx.claims.is_none_or(|c| c.joined_products) {
-        return Ok(m.clone());
+        return Ok(m);
     }
     Ok(map_module(m, &mut |g| join(g, cx))?)
 }
@@ -165,11 +165,15 @@ impl Finder<'_> {
     }
 }
 
-fn join(g: &Graph, cx: &PassCx<'_>) -> Result<Graph, IrError> {
-    let finder = Finder { g, users: g.users(), counts: g.use_counts(), invariant: invariants(g, &[], &|_| true) };
-    let groups = finder.groups();
+fn join(g: Graph, cx: &PassCx<'_>) -> Result<Graph, IrError> {
+    let product = |n: &Node| matches!(n.op, Op::Contraction(Contraction::DotGeneral(_)));
+    if g.nodes().iter().filter(|n| product(n)).nth(1).is_none() {
+        return Ok(g);
+    }
+    let invariant = invariants(&g, &[], &|_| true);
+    let groups = Finder { g: &g, users: g.users(), counts: g.use_counts(), invariant }.groups();
     if groups.is_empty() {
-        return Ok(g.clone());
+        return Ok(g);
     }
     // Weights and biases may be made after the first product of a group: what they are made of goes before all else.
     let mut early: BTreeSet<NodeId> = BTreeSet::new();
@@ -192,7 +196,7 @@ fn join(g: &Graph, cx: &PassCx<'_>) -> Result<Graph, IrError> {
             wanted.extend(&node.operands);
         }
     }
-    let mut rw = Rewriter::new(g)?;
+    let mut rw = Rewriter::new(&g)?;
     for &id in &early {
         rw.copy(g.node(id))?;
     }

@@ -16,14 +16,13 @@ pub const PASS: Pass =
 /// Decompositions nest at most this deep.
 const MAX_ROUNDS: usize = 16;
 
-fn run(m: &Module, cx: &PassCx<'_>) -> Result<Module, PassError> {
-    let Some(claims) = cx.claims else { return Ok(m.clone()) };
-    let mut m = m.clone();
+fn run(mut m: Module, cx: &PassCx<'_>) -> Result<Module, PassError> {
+    let Some(claims) = cx.claims else { return Ok(m) };
     let mut offenders = Vec::new();
     for round in 0.. {
         let (mut changed, last) = (false, round >= MAX_ROUNDS);
         offenders.clear();
-        m = map_module(&m, &mut |g| decompose(g, claims, last, &mut changed, &mut offenders, cx))?;
+        m = map_module(m, &mut |g| decompose(g, claims, last, &mut changed, &mut offenders, cx))?;
         if !changed {
             break;
         }
@@ -44,7 +43,7 @@ pub fn refusal(g: &Graph, node: &Node, claims: &Claims) -> Option<String> {
 
 /// One round: decomposes each node that is not taken. What decompositions bring is judged in the next round.
 fn decompose(
-    g: &Graph,
+    g: Graph,
     claims: &Claims,
     last: bool,
     changed: &mut bool,
@@ -52,11 +51,11 @@ fn decompose(
     cx: &PassCx<'_>,
 ) -> Result<Graph, IrError> {
     let refused: BTreeMap<usize, String> =
-        g.nodes().iter().enumerate().filter_map(|(i, n)| Some((i, refusal(g, n, claims)?))).collect();
+        g.nodes().iter().enumerate().filter_map(|(i, n)| Some((i, refusal(&g, n, claims)?))).collect();
     if refused.is_empty() {
-        return Ok(g.clone());
+        return Ok(g);
     }
-    let mut rw = Rewriter::new(g)?;
+    let mut rw = Rewriter::new(&g)?;
     for (i, node) in g.nodes().iter().enumerate() {
         rw.b.set_loc(node.loc.clone());
         let Some(why) = refused.get(&i) else {

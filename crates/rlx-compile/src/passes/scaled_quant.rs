@@ -37,14 +37,14 @@ const BLOCK: i64 = 32;
 /// Magnitudes below this are scaled as if they were it: scales stay numbers, and it is far below what matters beside any other row.
 const TINY: f64 = 7.888609052210118e-31;
 
-fn run(m: &Module, cx: &PassCx<'_>) -> Result<Module, PassError> {
-    let Some(format) = cx.options.scaled_quant else { return Ok(m.clone()) };
+fn run(m: Module, cx: &PassCx<'_>) -> Result<Module, PassError> {
+    let Some(format) = cx.options.scaled_quant else { return Ok(m) };
     let claimed = |d: DType| cx.claims.is_none_or(|c| c.dtypes.contains(&d));
     if !claimed(format.dtype()) {
-        return Ok(m.clone());
+        return Ok(m);
     }
     Ok(map_module(m, &mut |g| {
-        rewrite(g, |rw, _, node| {
+        rewrite(&g, |rw, _, node| {
             if !matches!(node.op, Op::Contraction(_) | Op::Neural(Neural::Attention(_))) {
                 return Ok(None);
             }

@@ -23,7 +23,7 @@ pub const PASS: Pass =
 /// Name of the prepare graph.
 const PREPARE: &str = "prepare";
 
-fn run(m: &Module, cx: &PassCx<'_>) -> Result<Module, PassError> {
+fn run(m: Module, cx: &PassCx<'_>) -> Result<Module, PassError> {
     let (prepare, mut main) = split(m, cx)?;
     if let Some(p) = prepare {
         main.functions.insert(PREPARE.into(), as_function(&p.main)?);
@@ -55,21 +55,22 @@ fn as_function(g: &Graph) -> Result<Graph, IrError> {
 }
 
 /// The prepare module, if there is anything to prepare, and the main module.
-pub fn split(m: &Module, cx: &PassCx<'_>) -> Result<(Option<Module>, Module), IrError> {
+pub fn split(m: Module, cx: &PassCx<'_>) -> Result<(Option<Module>, Module), IrError> {
     let g = &m.main;
     if !cx.options.cache_param_invariant {
-        return Ok((None, m.clone()));
+        return Ok((None, m));
     }
     let plan = Plan::of(g, &invariants(g, &[], &|_| true), cx);
     if plan.prepared.is_empty() {
-        return Ok((None, m.clone()));
+        return Ok((None, m));
     }
     plan.prepared.iter().for_each(|_| cx.count("prepared value"));
     let names = names(g, plan.prepared.len());
-    let prepare = dce::eliminate(&prepare_graph(g, &plan, &names)?)?;
-    let main = dce::eliminate(&main_graph(g, &plan, &names)?)?;
-    let of = |main: Graph| Module { main, ..m.clone() };
-    Ok((Some(of(prepare)), of(main)))
+    let prepare = dce::eliminate(prepare_graph(g, &plan, &names)?)?;
+    let main = dce::eliminate(main_graph(g, &plan, &names)?)?;
+    let Module { functions, stage, .. } = m;
+    let prepare = Module { main: prepare, functions: functions.clone(), stage: stage.clone() };
+    Ok((Some(prepare), Module { main, functions, stage }))
 }
 
 /// Names that no parameter has.
@@ -102,7 +103,7 @@ fn prepare_graph(g: &Graph, plan: &Plan, names: &[String]) -> Result<Graph, IrEr
         for (&old, new) in node.results.iter().zip(results) {
             map[old.index()] = Some(new);
             if let Some(name) = &g.value(old).name {
-                b.graph_mut().set_value_name(new, name);
+                b.graph_mut().set_value_name(new, name.clone());
             }
         }
     }

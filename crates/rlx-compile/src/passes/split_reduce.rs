@@ -22,7 +22,7 @@ pub const PASS: Pass =
 /// Shorter rows are not worth a number each; of longer ones nothing stays in a cache.
 const ROW: std::ops::RangeInclusive<i64> = 32..=4096;
 
-fn run(m: &Module, cx: &PassCx<'_>) -> Result<Module, PassError> {
+fn run(m: Module, cx: &PassCx<'_>) -> Result<Module, PassError> {
     Ok(map_module(m, &mut |g| split(g, cx))?)
 }
 
@@ -40,11 +40,11 @@ fn cut(g: &Graph, op: &Op, operands: &[ValueId]) -> Option<(ValueId, ReduceKind)
     (exact && fits && r.axes.contains(&last) && others != Dim::ONE).then_some((x, r.kind))
 }
 
-fn split(g: &Graph, cx: &PassCx<'_>) -> Result<Graph, IrError> {
+fn split(g: Graph, cx: &PassCx<'_>) -> Result<Graph, IrError> {
     // All kinds that a value is folded with: they are emitted together, so that its rows are read once.
     let mut kinds: HashMap<ValueId, Vec<ReduceKind>> = HashMap::new();
     for node in g.nodes() {
-        if let Some((x, kind)) = cut(g, &node.op, &node.operands) {
+        if let Some((x, kind)) = cut(&g, &node.op, &node.operands) {
             let of = kinds.entry(x).or_default();
             if !of.contains(&kind) {
                 of.push(kind);
@@ -52,14 +52,14 @@ fn split(g: &Graph, cx: &PassCx<'_>) -> Result<Graph, IrError> {
         }
     }
     if kinds.is_empty() {
-        return Ok(g.clone());
+        return Ok(g);
     }
-    let mut rw = Rewriter::new(g)?;
+    let mut rw = Rewriter::new(&g)?;
     let mut rows: HashMap<(ValueId, ReduceKind), ValueId> = HashMap::new();
     for node in g.nodes() {
         rw.b.set_loc(node.loc.clone());
         let (Some((x, kind)), Op::Reduction(Reduction::Reduce(whole)), &[result]) =
-            (cut(g, &node.op, &node.operands), &node.op, &node.results[..])
+            (cut(&g, &node.op, &node.operands), &node.op, &node.results[..])
         else {
             match node.regions.is_empty() {
                 true => rw.copy(node)?,

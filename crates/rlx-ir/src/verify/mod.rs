@@ -199,7 +199,7 @@ impl Verifier<'_> {
         }
         for &v in g.inputs() {
             if let Some(elems) = g.elems(v) {
-                let n = g.tensor_type(v).and_then(|t| t.shape.numel().as_const());
+                let n = g.tensor_type(v).and_then(|t| t.shape.static_numel());
                 if n != i64::try_from(elems.len()).ok() {
                     let (name, ty) = (g.value_name(v), g.ty(v));
                     self.fail(8, g, format!("{} elements of {name} are known, which is {ty}", elems.len()));

@@ -145,7 +145,7 @@ impl<'m> Importer<'m> {
                     let graph = self.b().graph_mut();
                     let info = graph.value(v);
                     if info.name.is_none() && matches!(info.def, Def::Result(..)) {
-                        graph.set_value_name(v, &format!("{prefix}{name}"));
+                        graph.set_value_name(v, format!("{prefix}{name}"));
                     }
                 }
                 None => {

@@ -266,7 +266,7 @@ impl<'m> Importer<'m> {
                 );
             }
             let v = self.b().constant(c.tensor.clone())?;
-            self.b().graph_mut().set_value_name(v, &format!("{}{}", c.prefix, c.name));
+            self.b().graph_mut().set_value_name(v, format!("{}{}", c.prefix, c.name));
             self.frame().constants.insert(key, v);
             return Ok(v);
         }

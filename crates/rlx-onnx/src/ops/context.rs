@@ -216,7 +216,7 @@ impl<'a, 'm> NodeCx<'a, 'm> {
     /// becomes a dim.
     pub fn length(&mut self, v: ValueId, what: &str) -> Result<usize, Failure> {
         let t = self.ty(v)?;
-        let n = t.shape.numel().as_const().filter(|_| t.dtype.is_int() && t.shape.rank() <= 1);
+        let n = t.shape.static_numel().filter(|_| t.dtype.is_int() && t.shape.rank() <= 1);
         let n = n.and_then(|n| usize::try_from(n).ok()).filter(|&n| n <= MOST_SIZES);
         n.ok_or_else(|| {
             let asked = format!("a vector of integers of known length, at most {MOST_SIZES}");
@@ -256,7 +256,7 @@ impl<'a, 'm> NodeCx<'a, 'm> {
         });
         let mut all = Vec::new();
         for part in joined.unwrap_or_default() {
-            let n = self.b().shape(part).ok().and_then(|s| s.numel().as_const()).and_then(|n| usize::try_from(n).ok());
+            let n = self.b().shape(part).ok().and_then(|s| s.static_numel()).and_then(|n| usize::try_from(n).ok());
             let Some(n) = n.filter(|&n| n <= MOST_SIZES) else { return Vec::new() };
             match self.known_sizes(part) {
                 Some(known) if known.len() == n => all.extend(known.into_iter().map(Some)),

@@ -9,6 +9,8 @@ mod elementwise;
 mod facts;
 mod views;
 
+use std::borrow::Cow;
+
 use rlx_ir::ops::ShapeOp;
 use rlx_ir::ops::shape::{Constant, FromDims};
 use rlx_ir::{Dim, Graph, IrError, Module, Op, Stage, Tensor, ValueId};
@@ -16,7 +18,7 @@ use rlx_ir::{Dim, Graph, IrError, Module, Op, Stage, Tensor, ValueId};
 use super::bind_dims;
 use crate::pass::{Pass, PassCx, PassError, Phase};
 use crate::remark::RemarkKind;
-use crate::rewrite::{Rewriter, map_graphs};
+use crate::rewrite::{Rewriter, rebuild_graphs};
 
 pub(super) use facts::{Number, uniform};
 
@@ -54,11 +56,10 @@ const RULES: &[(&str, Rule)] = &[
     ("gather as slice", views::gather),
 ];
 
-fn run(m: &Module, cx: &PassCx<'_>) -> Result<Module, PassError> {
-    let mut m = m.clone();
+fn run(mut m: Module, cx: &PassCx<'_>) -> Result<Module, PassError> {
     for _ in 0..MAX_ROUNDS {
         let before = cx.total();
-        let new = map_graphs(&m, &mut |g| super::dce::eliminate(&canonicalise(g, &[], cx)?))?;
+        let new = rebuild_graphs(&m, &mut |g| super::dce::eliminate(canonicalise(g, &[], cx)?))?;
         if let Stage::Mir { claims, .. } = &m.stage
             && let Some(op) = unclaimed(&new, claims)
         {
@@ -119,15 +120,25 @@ fn canonicalise(g: &Graph, known: &[Known], cx: &PassCx<'_>) -> Result<Graph, Ir
             continue;
         }
         let operands = c.rw.operands(node)?;
-        let op = bind_dims::substitute_op(&node.op, c.rw.gone());
+        let op = match c.rw.gone() {
+            gone if gone.is_empty() => Cow::Borrowed(&node.op),
+            gone => Cow::Owned(bind_dims::substitute_op(&node.op, gone)),
+        };
         let simpler = if node.results.len() == 1 { c.simplify(&op, &operands)? } else { None };
         let results = match simpler {
             Some(v) => vec![v],
             None if c.rw.gone().is_empty() => {
                 c.rw.copy(node)?;
-                node.results.iter().map(|&r| c.rw.get(r)).collect::<Result<_, _>>()?
+                for &r in &node.results {
+                    let v = c.rw.get(r)?;
+                    let known = c.known(v)?;
+                    if known != v {
+                        c.rw.set(r, known);
+                    }
+                }
+                continue;
             }
-            None => c.rw.b.op(op, &operands)?,
+            None => c.rw.b.op(op.into_owned(), &operands)?,
         };
         let results = results.into_iter().map(|v| c.known(v)).collect::<Result<Vec<_>, _>>()?;
         c.rw.replace(node, &results)?;

@@ -22,8 +22,8 @@ use crate::pass::{Pass, PassCx, PassError, Phase};
 pub const PASS: Pass =
     Pass { name: "precision", phase: Phase::Transform, summary: "gives ops the precision that the policy says", run };
 
-fn run(m: &Module, cx: &PassCx<'_>) -> Result<Module, PassError> {
-    let m = by_policy(m, &cx.options.effective_policy(), cx)?;
+fn run(m: Module, cx: &PassCx<'_>) -> Result<Module, PassError> {
+    let m = by_policy(&m, &cx.options.effective_policy(), cx)?;
     Ok(match cx.options.matmul_precision {
         // Operands of what is left in f32 are rounded to bf16; sums and results are f32.
         MatmulPrecision::Medium => by_policy(&m, &PrecisionPolicy::ConservativeMixed(Precision::BF16), cx)?,

@@ -84,8 +84,8 @@ pub fn rule_names() -> Vec<&'static str> {
 /// What one rule makes another may take, at most this often for one node.
 const MAX_STEPS: usize = 6;
 
-fn run(m: &Module, cx: &PassCx<'_>) -> Result<Module, PassError> {
-    Ok(map_graphs(m, &mut |g| super::dce::eliminate(&recognise(g, cx)?))?)
+fn run(m: Module, cx: &PassCx<'_>) -> Result<Module, PassError> {
+    Ok(map_graphs(m, &mut |g| super::dce::eliminate(recognise(&g, cx)?))?)
 }
 
 /// A graph being rebuilt by the rules.
