@@ -4,7 +4,8 @@
 //! blocks are dealt out to tasks by the size of the space alone.
 
 use crate::buffers::{BindCx, BindError, BoundAccess, Ptr, RunCx, Sizes, Strides};
-use crate::jit::run::{Line, Rows, Site};
+use crate::jit::feeds::{self, Line};
+use crate::jit::run::{Rows, Site};
 use crate::space::{Blocks, Cut, Space, Walks};
 use crate::tile::code::{Code, What};
 use crate::tile::io::Block;
@@ -157,7 +158,8 @@ impl Parts<'_> {
             let lines = reads.iter_mut().map(|r| &mut r.0.outer).chain(writes.iter_mut().map(|w| &mut w.0.outer));
             lines.chain(indices.iter_mut().map(|i| &mut i.1)).for_each(|s| _ = s.pop());
         }
-        Rows::new(Site { code: self.code, modes, outer, inner, last, reads, writes, indices })
+        let walks = feeds::Walks { code: self.code, modes, reads, writes, indices };
+        Rows::new(Site { walks, outer, inner, last })
     }
 }
 

@@ -266,10 +266,12 @@ fn dtypes(list: &[Access], lir: &Lir) -> Vec<DType> {
     list.iter().map(|a| lir.buffers.get(a.buffer.index()).map_or(DType::U8, |b| b.dtype)).collect()
 }
 
-fn epilogue(e: &Epilogue, acc: DType, rank: usize, lir: &Lir) -> Result<KernelCode, String> {
+fn epilogue(e: &Epilogue, acc: DType, rank: usize, lir: &Lir, target: Target) -> Result<KernelCode, String> {
     let (reads, writes) = (dtypes(&e.reads, lir), dtypes(&e.writes, lir));
     let scope = Scope { reads: &reads, writes: &writes, acc: Some(acc), rank, row: false };
-    Ok(KernelCode::Scalar(Code::compile(&e.program, &scope)?))
+    let mut code = Code::compile(&e.program, &scope)?;
+    code.jit = target.jit.then(Default::default);
+    Ok(KernelCode::Scalar(code))
 }
 
 fn kernel(
@@ -301,8 +303,8 @@ fn kernel(
             code.code.jit = target.jit.then(Default::default);
             Ok(KernelCode::Row(code))
         }
-        Kernel::Contract(c) => epilogue(&c.epilogue, c.acc, c.batch.len() + c.m.len() + c.n.len(), lir),
-        Kernel::Conv(c) => epilogue(&c.epilogue, c.acc, 2 + c.out_spatial.len(), lir),
+        Kernel::Contract(c) => epilogue(&c.epilogue, c.acc, c.batch.len() + c.m.len() + c.n.len(), lir, target),
+        Kernel::Conv(c) => epilogue(&c.epilogue, c.acc, 2 + c.out_spatial.len(), lir, target),
         Kernel::Window(_) | Kernel::Attention(_) | Kernel::Library(_) => Ok(KernelCode::Plain),
         Kernel::Branch(b) => nested(&[&b.then_branch.program, &b.else_branch.program], known, 0, &b.captures),
         Kernel::Loop(l) => nested(&[&l.body.program], known, 2 + l.carried.len(), &l.captures),

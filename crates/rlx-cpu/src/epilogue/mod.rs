@@ -11,38 +11,42 @@ pub mod tile;
 
 use self::direct::Direct;
 use crate::buffers::{BindCx, BindError, Buffers, Sizes, Strides};
+use crate::jit::Compiled;
+use crate::jit::feeds::{Feeds, Line, Piece, Walks};
 use crate::map::computed_in_place;
 use crate::simd::Isa;
-use crate::space::{Space, Walks, position};
+use crate::space::{self, Space, position};
 use crate::tile::code::{Code, What};
 use crate::tile::io::Block;
 use crate::tile::machine::{Class, Machine, Modes, scratch_len};
 use crate::tile::{BLOCK, Work, scratch};
 use rlx_compile::lir::Epilogue;
 use rlx_ir::DType;
+use smallvec::SmallVec;
+use std::ops::Range;
+use std::sync::Arc;
 
-/// One walk: over the rows, then over the columns.
-#[derive(Debug)]
-struct Walk {
-    buffer: u32,
-    dtype: DType,
-    offset: i64,
-    rows: Strides,
-    columns: Strides,
-    class: Class,
-}
 
 /// An epilogue at concrete sizes.
 #[derive(Debug)]
 pub struct EpiloguePlan {
     rows: Space,
     columns: Space,
-    reads: Vec<Walk>,
-    writes: Vec<Walk>,
+    reads: Vec<(Line, Class)>,
+    writes: Vec<Line>,
     direct: Vec<bool>,
     /// Steps of `Index` values over rows and columns.
     indices: Vec<(u32, Strides, Strides)>,
     modes: Modes,
+    /// The program as machine code.
+    coded: Option<Coded>,
+}
+
+/// Machine code, and where it finds its ports in pieces of whole eights and in others.
+#[derive(Debug)]
+struct Coded {
+    function: Arc<Compiled>,
+    feeds: [Feeds; 2],
 }
 
 /// How a kernel's finished elements become results.
@@ -106,31 +110,32 @@ pub fn plan(
             indices.push((i as u32, order.iter().map(|&a| i64::from(a == axis as usize)).collect()));
         }
     }
-    let all: Walks<'_> = (writes.iter().chain(&reads).map(|a| a.strides.as_slice()))
+    let all: space::Walks<'_> = (writes.iter().chain(&reads).map(|a| a.strides.as_slice()))
         .chain(indices.iter().map(|(_, s)| s.as_slice()))
         .collect();
     let split = row_axes.min(sizes.len());
     let part = |from: usize, to: usize| {
-        let walks: Walks<'_> = all.iter().map(|w| w.get(from..to).unwrap_or(&[])).collect();
+        let walks: space::Walks<'_> = all.iter().map(|w| w.get(from..to).unwrap_or(&[])).collect();
         Space::in_order(&sizes[from..to], &walks)
     };
     let (rows, columns) = (part(0, split), part(split, sizes.len()));
     let inner = |w: usize| columns.walks[w].last().copied().unwrap_or(0);
-    let walk = |w: usize, a: &crate::buffers::BoundAccess| Walk {
+    let line = |w: usize, a: &crate::buffers::BoundAccess| Line {
         buffer: a.buffer,
         dtype: a.dtype,
         offset: a.offset,
-        rows: rows.walks[w].clone(),
-        columns: columns.walks[w].clone(),
-        class: match inner(w) {
-            0 => Class::Uniform,
-            1 if Work::is_storage(a.dtype) => Class::InPlace,
-            _ => Class::Gather,
-        },
+        outer: rows.walks[w].clone(),
+        inner: columns.walks[w].clone(),
+    };
+    let class = |w: usize, dtype: DType| match inner(w) {
+        0 => Class::Uniform,
+        1 if Work::is_storage(dtype) => Class::InPlace,
+        _ => Class::Gather,
     };
     let writes_n = writes.len();
-    let writes: Vec<Walk> = writes.iter().enumerate().map(|(i, a)| walk(i, a)).collect();
-    let reads: Vec<Walk> = reads.iter().enumerate().map(|(i, a)| walk(writes_n + i, a)).collect();
+    let writes: Vec<Line> = writes.iter().enumerate().map(|(i, a)| line(i, a)).collect();
+    let read = |(i, a): (usize, &crate::buffers::BoundAccess)| (line(writes_n + i, a), class(writes_n + i, a.dtype));
+    let reads: Vec<(Line, Class)> = reads.iter().enumerate().map(read).collect();
     let first_index = writes_n + reads.len();
     let indices: Vec<(u32, Strides, Strides)> = indices
         .iter()
@@ -138,19 +143,35 @@ pub fn plan(
         .map(|(i, (v, _))| (*v, rows.walks[first_index + i].clone(), columns.walks[first_index + i].clone()))
         .collect();
     let mut modes = Modes::new(code, cx, |what| match *what {
-        What::Read(n) => reads.get(n as usize).is_some_and(|r| r.class == Class::Uniform),
+        What::Read(n) => reads.get(n as usize).is_some_and(|r| r.1 == Class::Uniform),
         _ => false,
     });
     modes.spread_results(&code.results);
-    let direct = writes
+    let direct: Vec<bool> = writes
         .iter()
         .enumerate()
         .map(|(i, w)| {
-            let read = reads.iter().any(|r| r.buffer == w.buffer);
+            let read = reads.iter().any(|r| r.0.buffer == w.buffer);
             inner(i) == 1 && computed_in_place(code, &modes, i, w.dtype, read)
         })
         .collect();
-    Ok(EpiloguePlan { rows, columns, reads, writes, direct, indices, modes })
+    let walks = Walks {
+        code,
+        modes: &modes,
+        reads: reads.clone(),
+        writes: writes.iter().cloned().zip(direct.iter().copied().map(Some)).collect(),
+        indices: indices.clone(),
+    };
+    let coded = Coded::new(&walks);
+    Ok(EpiloguePlan { rows, columns, reads, writes, direct, indices, modes, coded })
+}
+
+impl Coded {
+    fn new(walks: &Walks<'_>) -> Option<Coded> {
+        let function = walks.function(false)?;
+        let feeds = |eights| Feeds::new(&function, walks, eights);
+        Some(Coded { feeds: [feeds(false)?, feeds(true)?], function })
+    }
 }
 
 impl EpiloguePlan {
@@ -166,11 +187,26 @@ impl EpiloguePlan {
 
     /// Runs `f` with an epilogue runner of this thread.
     pub fn with_runner<R>(&self, code: &Code, bufs: Buffers<'_>, isa: Isa, f: impl FnOnce(&mut Runner<'_>) -> R) -> R {
-        scratch::with(scratch_len(code, code.slot_count, BLOCK), |memory| {
-            let machine = Machine::new(code, &self.modes, &code.slots, isa, BLOCK, memory);
-            f(&mut Runner { plan: self, code, bufs, machine })
+        let len = match &self.coded {
+            Some(c) => c.feeds.iter().map(|f| f.bytes(Feeds::slot_len(BLOCK))).max().unwrap_or(0),
+            None => scratch_len(code, code.slot_count, BLOCK),
+        };
+        scratch::with(len, |memory| {
+            let way = match &self.coded {
+                Some(coded) => Way::Coded(coded, memory.as_mut_ptr()),
+                None => Way::Tiles(Machine::new(code, &self.modes, &code.slots, isa, BLOCK, memory)),
+            };
+            f(&mut Runner { plan: self, code, bufs, way })
         })
     }
+}
+
+/// What runs the program.
+enum Way<'a> {
+    /// Machine code, with its slots.
+    Coded(&'a Coded, *mut u8),
+    /// The tile machine.
+    Tiles(Machine<'a>),
 }
 
 /// Runs an epilogue on one thread.
@@ -178,7 +214,7 @@ pub struct Runner<'a> {
     plan: &'a EpiloguePlan,
     code: &'a Code,
     bufs: Buffers<'a>,
-    machine: Machine<'a>,
+    way: Way<'a>,
 }
 
 impl Runner<'_> {
@@ -188,17 +224,46 @@ impl Runner<'_> {
     /// Row and columns are within the output; `acc` holds `n` elements; buffers are as the plan was made for, and no
     /// other thread writes this piece.
     pub unsafe fn run(&mut self, row: usize, first: usize, n: usize, acc: *mut u8) {
-        let plan = self.plan;
+        // SAFETY: the caller's promise.
+        unsafe { self.run_rows(row..row + 1, first, n, acc, 0) };
+    }
+
+    /// As [`Runner::run`] on several rows, whose accumulators lie `step` bytes apart.
+    /// # Safety
+    /// As [`Runner::run`], for each row.
+    pub unsafe fn run_rows(&mut self, rows: Range<usize>, first: usize, n: usize, acc: *mut u8, step: isize) {
         let element = self.acc_size();
-        let inner = plan.columns.sizes.last().copied().unwrap_or(1).max(1);
-        let row_at = |w: &Walk| position(row, &plan.rows.sizes, w.offset, &w.rows);
-        let read_rows: Strides = plan.reads.iter().map(row_at).collect();
-        let write_rows: Strides = plan.writes.iter().map(row_at).collect();
+        let inner = self.plan.columns.sizes.last().copied().unwrap_or(1).max(1);
+        let across = self.plan.rows.sizes.last().copied().unwrap_or(1).max(1);
         let (mut column, end) = (first, first + n);
         while column < end {
             let m = (inner - column % inner).min(end - column).min(BLOCK);
-            // SAFETY: the piece lies within one run of the innermost column axis, and within the caller's.
-            unsafe { self.piece(row, column, m, acc.add((column - first) * element), &read_rows, &write_rows) };
+            let mut row = rows.start;
+            while row < rows.end {
+                let acc = acc.wrapping_offset((row - rows.start) as isize * step);
+                let acc = acc.wrapping_add((column - first) * element);
+                let count = (across - row % across).min(rows.end - row);
+                // SAFETY: the piece lies within one run of the innermost column axis, and within the caller's.
+                row += unsafe {
+                    match &mut self.way {
+                        Way::Coded(coded, slots) => {
+                            let piece = Piece {
+                                outer: &self.plan.rows.sizes,
+                                row,
+                                inner: &self.plan.columns.sizes,
+                                column,
+                                block: &[m],
+                                sums: (acc, step as i64),
+                            };
+                            coded.run(&piece, count, &self.bufs, *slots)
+                        }
+                        Way::Tiles(machine) => {
+                            self.plan.on_tiles(machine, self.code, &self.bufs, (row, column, m), acc);
+                            1
+                        }
+                    }
+                };
+            }
             column += m;
         }
     }
@@ -207,33 +272,67 @@ impl Runner<'_> {
         let acc = self.code.steps.iter().find(|s| matches!(s.what, What::Acc));
         acc.map_or(4, |s| s.work.size())
     }
+}
 
+impl Coded {
+    /// Runs a piece of as many rows as can be had with one call, of `rows` at most, and says how many.
+    /// # Safety
+    /// As [`Runner::run_rows`]; the rows lie along the innermost of their axes.
+    unsafe fn run(&self, piece: &Piece<'_>, rows: usize, bufs: &Buffers<'_>, slots: *mut u8) -> usize {
+        const HEAD: usize = 3;
+        let feeds = &self.feeds[usize::from(piece.len() % 8 == 0)];
+        let rows = if feeds.many { rows } else { 1 };
+        let mut args: SmallVec<[u64; 48]> = smallvec::smallvec![0; HEAD + 2 * feeds.len()];
+        (args[0], args[1]) = (piece.len() as u64, rows as u64);
+        let slot_len = Feeds::slot_len(BLOCK);
+        // SAFETY: the caller's promise; slots hold a block each.
+        unsafe {
+            feeds.fill(&mut args[HEAD..], bufs, piece, slots, slot_len);
+            self.function.call(&mut args);
+            feeds.scatter(bufs, piece, slots, slot_len);
+        }
+        rows
+    }
+}
+
+impl EpiloguePlan {
+    /// Runs the program on columns `at.1..at.1 + at.2` of row `at.0`.
     /// # Safety
     /// As [`Runner::run`], within one run of the innermost column axis and at most a block.
-    unsafe fn piece(&mut self, row: usize, column: usize, n: usize, acc: *mut u8, reads: &[i64], writes: &[i64]) {
-        let (plan, code, m) = (self.plan, self.code, &mut self.machine);
-        let sizes: Sizes = smallvec::smallvec![n];
-        let at = |w: &Walk, row: i64| position(column, &plan.columns.sizes, row, &w.columns);
+    unsafe fn on_tiles(
+        &self,
+        m: &mut Machine<'_>,
+        code: &Code,
+        bufs: &Buffers<'_>,
+        at: (usize, usize, usize),
+        acc: *mut u8,
+    ) {
+        let (row, column, n) = at;
+        let sizes = [n];
+        let start = |w: &Line| {
+            let row = position(row, &self.rows.sizes, w.offset, &w.outer);
+            position(column, &self.columns.sizes, row, &w.inner)
+        };
         let step = |strides: &Strides| [strides.last().copied().unwrap_or(0)];
         // SAFETY: the caller's promise; positions lie within buffers as checked at bind.
         unsafe {
-            for (i, w) in plan.writes.iter().enumerate() {
-                if plan.direct[i] {
-                    let to = at(w, writes[i]) as isize * (w.dtype.bits() / 8) as isize;
-                    m.place(code.results[i], self.bufs.base(w.buffer).wrapping_offset(to));
+            for (i, w) in self.writes.iter().enumerate() {
+                if self.direct[i] {
+                    let to = start(w) as isize * (w.dtype.bits() / 8) as isize;
+                    m.place(code.results[i], bufs.base(w.buffer).wrapping_offset(to));
                 }
             }
             for (v, s) in code.steps.iter().enumerate().filter(|(_, s)| s.live) {
                 match s.what {
                     What::Read(k) => {
-                        let r = &plan.reads[k as usize];
-                        let block = Block { sizes: &sizes, strides: &step(&r.columns) };
-                        m.load(v, r.class, self.bufs.base(r.buffer), at(r, reads[k as usize]), block);
+                        let (r, class) = &self.reads[k as usize];
+                        let block = Block { sizes: &sizes, strides: &step(&r.inner) };
+                        m.load(v, *class, bufs.base(r.buffer), start(r), block);
                     }
                     What::Index(_) => {
-                        if let Some((_, r, c)) = plan.indices.iter().find(|(i, ..)| *i as usize == v) {
-                            let start = position(row, &plan.rows.sizes, 0, r);
-                            let start = position(column, &plan.columns.sizes, start, c);
+                        if let Some((_, r, c)) = self.indices.iter().find(|(i, ..)| *i as usize == v) {
+                            let start = position(row, &self.rows.sizes, 0, r);
+                            let start = position(column, &self.columns.sizes, start, c);
                             m.index(v, start, Block { sizes: &sizes, strides: &step(c) });
                         }
                     }
@@ -242,10 +341,10 @@ impl Runner<'_> {
                     What::Const(_) | What::Size(_) | What::Reduce(_) => {}
                 }
             }
-            for (i, w) in plan.writes.iter().enumerate() {
-                if !plan.direct[i] {
-                    let block = Block { sizes: &sizes, strides: &step(&w.columns) };
-                    m.store(code.results[i], w.dtype, self.bufs.base(w.buffer), at(w, writes[i]), block);
+            for (i, w) in self.writes.iter().enumerate() {
+                if !self.direct[i] {
+                    let block = Block { sizes: &sizes, strides: &step(&w.inner) };
+                    m.store(code.results[i], w.dtype, bufs.base(w.buffer), start(w), block);
                 }
             }
         }

@@ -27,12 +27,17 @@ impl TileEpilogue for OnBlocks<'_> {
     fn run(&self, block: OutputBlock<'_>) {
         debug_assert_eq!(block.col_stride, 1, "blocks in scratch are dense along columns");
         self.plan.with_runner(self.code, self.bufs, self.isa, |runner| {
-            for (i, r) in block.rows.clone().enumerate() {
-                let acc = block.data.wrapping_offset(i as isize * block.row_stride).cast::<u8>();
-                let (row, col) = ((self.row)(r), self.col + block.cols.start);
+            let (step, col) = (block.row_stride * size_of::<f32>() as isize, self.col + block.cols.start);
+            let mut r = block.rows.start;
+            while r < block.rows.end {
+                // Rows of the output that follow each other go together.
+                let row = (self.row)(r);
+                let next = (r + 1..block.rows.end).take_while(|&q| (self.row)(q) == row + (q - r)).count();
+                let acc = block.data.cast::<u8>().wrapping_offset((r - block.rows.start) as isize * step);
                 // SAFETY: the block is within the product, whose output is within the plan's; its memory is this
                 // thread's alone, and so is the piece of the output, since blocks do not overlap.
-                unsafe { runner.run(row, col, block.cols.len(), acc) };
+                unsafe { runner.run_rows(row..row + next + 1, col, block.cols.len(), acc, step) };
+                r += next + 1;
             }
         });
     }

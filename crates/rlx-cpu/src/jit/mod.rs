@@ -10,12 +10,13 @@
 //! set, no pages to be had) the tile machine runs.
 //!
 //! - [`nest`]: the program as passes over a row; [`regs`], [`emit`], [`asm`]: from there to bytes.
-//! - [`run`]: gives the function its memory.
+//! - [`feeds`]: each port's memory; [`run`]: the function on the rows of a kernel (epilogues call it on their pieces).
 
 #[cfg(target_arch = "x86_64")]
 mod asm;
 #[cfg(target_arch = "x86_64")]
 mod emit;
+pub(crate) mod feeds;
 mod integers;
 pub(crate) mod nest;
 #[cfg(target_arch = "x86_64")]
@@ -70,7 +71,7 @@ impl Compiled {
     /// bytes of each port.
     /// # Safety
     /// Each port's memory is valid for the elements and rows that it says; the machine has AVX2 and FMA.
-    unsafe fn call(&self, args: &mut [u64]) {
+    pub unsafe fn call(&self, args: &mut [u64]) {
         debug_assert!(args.len() == 3 + 2 * self.ports.len());
         #[cfg(target_arch = "x86_64")]
         {

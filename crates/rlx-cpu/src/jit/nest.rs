@@ -226,8 +226,8 @@ fn build(s: Recorder, code: &Code, uniform: &[bool], along: &[bool]) -> Option<N
         let v = match step.what {
             What::Const(_) if small => return None,
             What::Const(bits) => s.splat_i(lane.bits(bits[0])),
-            What::Index(_) | What::Size(_) if !matches!(step.dtype, DType::F32 | DType::I32) => return None,
-            What::Read(_) | What::Index(_) | What::Size(_) => {
+            What::Index(_) | What::Size(_) | What::Acc if !matches!(step.dtype, DType::F32 | DType::I32) => return None,
+            What::Read(_) | What::Index(_) | What::Size(_) | What::Acc => {
                 let stored = Lane::stored(step.dtype)?;
                 let port = n.port(Port::Source(i as u32), stored.width());
                 let v = match (uniform[i], stored) {
@@ -238,7 +238,6 @@ fn build(s: Recorder, code: &Code, uniform: &[bool], along: &[bool]) -> Option<N
                 };
                 if small { small_floats::decode(s, step.dtype, v)? } else { v }
             }
-            What::Acc => return None,
             What::Reduce(_) if lane != Lane::Float || half || small => return None,
             What::Reduce(kind) => reduce(s, &mut n, kind, arg(0)?)?,
             What::Run(_) => {

@@ -14,7 +14,8 @@ mod across;
 mod along;
 
 use crate::buffers::{BindCx, BindError, BoundAccess, RunCx, Sizes, Strides};
-use crate::jit::run::{Line, Rows, Site};
+use crate::jit::feeds::{self, Line};
+use crate::jit::run::{Rows, Site};
 use crate::map::computed_in_place;
 use crate::space::{Cut, Space, Walks};
 use crate::tile::code::{Code, Scope as Names, What};
@@ -258,16 +259,15 @@ pub fn plan(k: &RowKernel, row: &RowCode, cx: &BindCx<'_>) -> Result<RowPlan, Bi
     };
     let writes_of = |(i, w): (usize, &Walk)| (line(w), row.element_results.contains(&i).then_some(direct[i]));
     let rows = if way == Way::Whole && code.jit.is_some() {
-        Rows::new(Site {
+        let walks = feeds::Walks {
             code,
             modes: &modes,
-            outer: outer_space.sizes.clone(),
-            inner: reduced_space.sizes.clone(),
-            last: length,
             reads: read_walks.iter().map(|w| (line(w), w.class)).collect(),
             writes: write_walks.iter().enumerate().map(writes_of).collect(),
             indices: indices.clone(),
-        })
+        };
+        let (outer, inner) = (outer_space.sizes.clone(), reduced_space.sizes.clone());
+        Rows::new(Site { walks, outer, inner, last: length })
     } else {
         None
     };
