@@ -315,10 +315,14 @@ impl Planner<'_> {
         };
         let group = self.group_of(item);
         let group = self.groups.get(group.index())?;
-        if matches!(group.kind, GroupKind::Single(_)) || scope != Scope::Element {
+        if matches!(group.kind, GroupKind::Single(_)) {
             return None;
         }
-        let space = group.space.clone();
+        let space = match (scope, &group.kind) {
+            (Scope::Element, _) => group.space.clone(),
+            (Scope::Row, GroupKind::Row(_)) => group.outer_dims(),
+            (Scope::Row, _) => return None,
+        };
         if self.root(v.root).dims != space {
             return None;
         }

@@ -126,11 +126,10 @@ unsafe fn over_channels(
                         // SAFETY: the piece is within the result, which the menu's operands cover.
                         Some((_, menu)) => unsafe { apply_menu(run.isa, &menu, out, out_row, n, channels) },
                         None => p.finish.with_runner(code, run.bufs, run.isa, |e| {
-                            for i in 0..n {
-                                let row = image * out_rows * x.outs + point + i;
-                                // SAFETY: the row is this task's alone.
-                                unsafe { e.run(row, 0, channels, out.wrapping_add(i * channels).cast()) };
-                            }
+                            let row = image * out_rows * x.outs + point;
+                            let step = (channels * size_of::<f32>()) as isize;
+                            // SAFETY: the rows are this task's alone.
+                            unsafe { e.run_rows(row..row + n, 0, channels, out.cast(), step) };
                         }),
                     }
                 }
