@@ -39,6 +39,8 @@ pub(super) struct Planner<'a> {
     pub takes_scaled: bool,
     /// The operands of contractions, where they are such.
     pub scaled: HashMap<NodeId, [Scaled; 2]>,
+    /// Whether rows have taken instructions out of kernels before them.
+    pub sunk: bool,
 }
 
 /// Symbols that a node defines.
@@ -87,6 +89,7 @@ impl<'a> Planner<'a> {
             known,
             takes_scaled: claims.scaled_operands,
             scaled: HashMap::new(),
+            sunk: false,
         };
         p.check_types()?;
         p.boundary();

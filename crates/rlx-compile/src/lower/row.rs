@@ -3,12 +3,13 @@
 use rlx_ir::ops::elementwise::{Binary, Elementwise, Unary};
 use rlx_ir::ops::neural::{LayerNorm, RmsNorm, Softmax};
 use rlx_ir::ops::reduction::{Reduce, ReduceKind};
+use rlx_ir::op::OpDef;
 use rlx_ir::{DType, Dim, Node};
 
 use crate::error::CompileError;
 use crate::lir::{Literal, Scope};
 
-use super::groups::{Arg, GroupId, GroupKind, ItemId, ItemOp};
+use super::groups::{Arg, GroupId, GroupKind, Item, ItemId, ItemOp};
 use super::planner::Planner;
 use super::views::Val;
 
@@ -160,6 +161,9 @@ impl<'a> Planner<'a> {
                 return (g, Arg::Item(item));
             }
         }
+        if let Some(r) = self.sunk_rows(node, x, axes, crossed) {
+            return r;
+        }
         if let Some(why) = self.why_not_in_rows(x, axes, crossed) {
             self.missed(&node.loc, format!("operand not fused into row of {}: {why}", node.op.name()));
         }
@@ -169,6 +173,33 @@ impl<'a> Planner<'a> {
         }
         let g = self.new_group(GroupKind::Row(axes.to_vec()), x.dims.clone(), node.loc.clone());
         (g, Arg::Val(x.clone(), Scope::Element))
+    }
+
+    /// Rows over what a kernel makes by a cheap function of another of its values: that value is read instead, so that it is in memory once
+    /// where both are needed, as a tensor and the largest of its magnitudes are.
+    fn sunk_rows(&mut self, node: &Node, x: &Val, axes: &[usize], crossed: bool) -> Option<(GroupId, Arg)> {
+        if crossed || !self.options.fusion.allows("row") || self.root(x.root).uses > 0 {
+            return None;
+        }
+        let item = self.item_of(x.root)?;
+        let own = self.group_of(item);
+        let Item { op, args, dtype, .. } = self.items.get(item.index())?.clone();
+        let (ItemOp::Apply(cheap @ Elementwise::Unary(Unary::Abs | Unary::Neg)), [Arg::Item(from)]) = (op, &args[..])
+        else {
+            return None;
+        };
+        let kind = &self.groups[own.index()].kind;
+        if !matches!(kind, GroupKind::Contract(_) | GroupKind::Conv(_)) || self.group_of(*from) != own {
+            return None;
+        }
+        let root = self.item_root(*from);
+        let source = Val { root, ..x.clone() };
+        self.sunk = true;
+        self.applied(&node.loc, format!("moved {} into row of {}", cheap.name(), node.op.name()));
+        let g = self.new_group(GroupKind::Row(axes.to_vec()), source.dims.clone(), node.loc.clone());
+        let op = ItemOp::Apply(cheap);
+        let made = self.push_item(g, op, vec![Arg::Val(source, Scope::Element)], dtype, Scope::Element);
+        Some((g, Arg::Item(made)))
     }
 
     /// Says of scales and biases that a kernel computes that they are read from memory.

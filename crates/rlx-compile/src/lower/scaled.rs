@@ -194,9 +194,9 @@ impl Planner<'_> {
         }
     }
 
-    /// Takes out instructions that nothing needs any more, since contractions read what those were made of.
+    /// Takes out instructions that nothing needs any more, since contractions read what those were made of, or rows make them themselves.
     pub(super) fn drop_unread(&mut self) {
-        if self.scaled.is_empty() {
+        if self.scaled.is_empty() && !self.sunk {
             return;
         }
         let mut live = vec![false; self.items.len()];

@@ -213,6 +213,8 @@ fn build(s: Recorder, code: &Code, uniform: &[bool], along: &[bool]) -> Option<N
         row_results: Vec::new(),
     };
     let mut values: Vec<V> = vec![V(0); code.steps.len()];
+    // Values that are bytes of small floats already.
+    let mut bytes = vec![false; code.steps.len()];
     for (i, step) in code.steps.iter().enumerate().filter(|(_, s)| s.live) {
         let lane = Lane::of(step.dtype)?;
         let half = matches!(step.dtype, DType::BF16 | DType::F16);
@@ -240,6 +242,11 @@ fn build(s: Recorder, code: &Code, uniform: &[bool], along: &[bool]) -> Option<N
             }
             What::Reduce(_) if lane != Lane::Float || half || small => return None,
             What::Reduce(kind) => reduce(s, &mut n, kind, arg(0)?)?,
+            What::Run(_) if small && !read && is_f32(code, step) => {
+                let Some(Elementwise::Convert { saturate, .. }) = step.op else { return None };
+                bytes[i] = true;
+                small_floats::encode_rounded(s, step.dtype, arg(0)?, saturate)?
+            }
             What::Run(_) => {
                 let v = apply(s, code, step, [arg(0), arg(1), arg(2)])?;
                 match step.dtype {
@@ -264,10 +271,16 @@ fn build(s: Recorder, code: &Code, uniform: &[bool], along: &[bool]) -> Option<N
         let kind = if along { Port::Result(i as u32) } else { Port::RowResult(i as u32) };
         let port = n.port(kind, Lane::stored(step.dtype)?.width());
         let v = values[r as usize];
-        let v = if is_byte_float(step.dtype) { small_floats::encode(s, step.dtype, v)? } else { v };
+        let v = if is_byte_float(step.dtype) && !bytes[r as usize] { small_floats::encode(s, step.dtype, v)? } else { v };
         n.row_results.push((port, v));
     }
     Some(n)
+}
+
+/// Whether a step's operand is f32.
+fn is_f32(code: &Code, step: &Step) -> bool {
+    let operand = step.args.first().and_then(|&a| code.steps.get(a as usize));
+    operand.is_some_and(|s| s.dtype == DType::F32)
 }
 
 /// To bfloat16, to nearest even; NaN stays NaN.

@@ -1,7 +1,7 @@
 //! Floats of 8 bits: numbers in lanes of f32, made of the bytes that memory holds and made bytes again. The same bits as
 //! [`rlx_ir::element`]'s loops.
 
-use super::tape::{Recorder, V};
+use super::tape::{Recorder, Two, V};
 use crate::simd::Simd;
 use rlx_ir::DType;
 use rlx_ir::element::SmallFloat;
@@ -91,4 +91,33 @@ pub fn encode(s: Recorder, dtype: DType, x: V) -> Option<V> {
     let signed = s.or_i(code, s.and_i(s.sar_i::<24>(x), s.splat_i(0x80)));
     let none = f.not_a_number().unwrap_or(0x80);
     Some(s.select(s.is_nan(x), s.splat_i(none.into()), signed))
+}
+
+/// The bytes of numbers rounded to a format: what [`encode`] makes of what [`round`] does, in fewer steps.
+pub fn encode_rounded(s: Recorder, dtype: DType, x: V, saturate: bool) -> Option<V> {
+    let f = byte_format(dtype)?;
+    let a = s.abs(x);
+    let cut = 23 - f.mantissa();
+    let odd = s.and_i(down(s, f, a), s.splat_i(1));
+    let near = s.add_i(a, s.add_i(odd, s.splat_i((1 << (cut - 1)) - 1)));
+    let normal = s.sub_i(down(s, f, near), s.splat_i(f.first_normal_code()));
+    // Rounded by the addition; what becomes normal has the next code.
+    let scaled = s.add(s.mul(a, s.splat(f.codes_of_subnormals())), s.splat(8_388_608.0));
+    let subnormal = s.and_i(scaled, s.splat_i(0xff));
+    let code = s.select(s.lt(a, s.splat(f.least_normal())), subnormal, normal);
+    let (most, beyond) = (i32::from(f.bits_of(f.most())), f.beyond(saturate));
+    let (code, no_number) = if beyond == f.most() {
+        (s.two(Two::MinI, code, s.splat_i(most)), s.is_nan(x))
+    } else {
+        let is_beyond = s.two(Two::GtI, code, s.splat_i(most));
+        match f.infinity().filter(|_| !beyond.is_nan()) {
+            Some(infinity) => (s.select(is_beyond, s.splat_i(infinity.into()), code), s.is_nan(x)),
+            None => (code, s.or_i(is_beyond, s.is_nan(x))),
+        }
+    };
+    let sign = s.and_i(s.sar_i::<24>(x), s.splat_i(0x80));
+    let signed = s.or_i(code, sign);
+    let signed = if f.has_one_zero() { s.select(s.eq_i(code, s.splat_i(0)), code, signed) } else { signed };
+    let none = f.not_a_number().unwrap_or(0x80);
+    Some(s.select(no_number, s.splat_i(none.into()), signed))
 }

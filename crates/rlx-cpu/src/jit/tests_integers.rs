@@ -7,6 +7,7 @@ use rlx_compile::lir::{Kernel, MapKernel, RowKernel, ScalarOp, ScalarProgram};
 use rlx_ir::ops::Elementwise;
 use rlx_ir::ops::elementwise::{Binary, Compare, Unary};
 use rlx_ir::ops::reduction::ReduceKind;
+use rlx_ir::element::small_float_values;
 use rlx_ir::{DType, Dim, Tensor};
 
 const INTEGERS: [DType; 5] = [DType::I8, DType::U8, DType::I16, DType::U16, DType::I32];
@@ -264,5 +265,35 @@ fn small_floats_are_read_and_written_as_bytes() {
         // Functions of small floats themselves are the tile machine's.
         let (p, _) = apply(Elementwise::Binary(Binary::Add), &[d, d]);
         assert!(!agree(&p, &[(d, Lies::Whole), (d, Lies::One)], &[d], &format!("sum of {d}")));
+    }
+}
+
+/// Around every number of a format, and halfway between neighbours, rounding decides by the last bit.
+#[test]
+fn small_floats_are_rounded_to_their_nearest_neighbours() {
+    for d in [DType::F8E4M3FN, DType::F8E4M3FNUZ, DType::F8E5M2, DType::F8E5M2FNUZ] {
+        let mut codes: Vec<f32> = small_float_values(d).iter().copied().filter(|v| *v >= 0.0 && v.is_finite()).collect();
+        codes.sort_by(f32::total_cmp);
+        let most = codes.last().copied().unwrap();
+        codes.extend([most * 1.0625, most * 1.125, most * 1.25, most * 2.0, f32::MAX]);
+        let halfway = codes.windows(2).map(|w| w[0] + (w[1] - w[0]) / 2.0);
+        let near = |x: f32| [x, f32::from_bits(x.to_bits() + 1), f32::from_bits(x.to_bits().saturating_sub(1))];
+        let mut edges: Vec<f32> = codes.iter().copied().chain(halfway).flat_map(near).flat_map(|x| [x, -x]).collect();
+        edges.extend([f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 1e-45, -1e-45]);
+        edges.resize(edges.len().next_multiple_of(8), 0.0);
+        let x = Tensor::from_slice(&[edges.len()], &edges).unwrap();
+        for saturate in [true, false] {
+            let (p, _) = apply(Elementwise::Convert { to: d, saturate }, &[DType::F32]);
+            let mut m = Maker::new();
+            let n = Dim::symbol("n");
+            let from = m.input(DType::F32, std::slice::from_ref(&n));
+            let to = m.output("y", d, std::slice::from_ref(&n));
+            let (reads, writes) = (vec![m.dense(from)], vec![m.dense(to)]);
+            let space = vec![m.dim(n)];
+            m.kernel(Kernel::Map(MapKernel { space, reads, program: p, writes }));
+            let Some(pair) = pair(&m.finish(), 1) else { return };
+            same(&pair, &[&x], &format!("{d} ({saturate})"));
+            assert!(pair[0].functions() > 0);
+        }
     }
 }
