@@ -6,6 +6,7 @@
 use crate::buffers::{BindCx, BindError, BoundAccess, Ptr, RunCx, Sizes, Strides};
 use crate::jit::feeds::{self, Line};
 use crate::jit::run::{Rows, Site};
+use crate::jit::small_floats::is_byte_float;
 use crate::space::{Blocks, Cut, Space, Walks};
 use crate::tile::code::{Code, What};
 use crate::tile::io::Block;
@@ -103,17 +104,17 @@ impl Parts<'_> {
             _ => false,
         });
         modes.spread_results(&code.results);
-        let direct: Vec<bool> = writes
-            .iter()
-            .enumerate()
-            .map(|(i, w)| {
-                let in_place = reads.iter().any(|r| r.access.buffer == w.buffer);
-                cut.is_dense(&space.sizes, &w.strides) && computed_in_place(code, &modes, i, w.dtype, in_place)
-            })
-            .collect();
+        let in_place = |fits: InPlace| {
+            let one = |(i, w): (usize, &BoundAccess)| {
+                let read = reads.iter().any(|r| r.access.buffer == w.buffer);
+                cut.is_dense(&space.sizes, &w.strides) && fits(code, &modes, i, w.dtype, read)
+            };
+            writes.iter().enumerate().map(one).collect::<Vec<bool>>()
+        };
+        let (direct, coded) = (in_place(computed_in_place), in_place(coded_in_place));
         let narrow = writes.iter().any(|w| w.dtype.bits() < 8);
         let blocks_per_task = if narrow { cut.count.max(1) } else { TASK.div_ceil(cut.points().max(1)).max(1) };
-        let rows = if code.jit.is_some() { self.rows(&cut, &modes, &reads, &direct) } else { None };
+        let rows = if code.jit.is_some() { self.rows(&cut, &modes, &reads, &coded) } else { None };
         if long && rows.is_none() {
             return None;
         }
@@ -163,6 +164,9 @@ impl Parts<'_> {
     }
 }
 
+/// Whether a result may be computed where it is written: [`computed_in_place`] or [`coded_in_place`].
+pub(crate) type InPlace = fn(&Code, &Modes, usize, DType, bool) -> bool;
+
 /// How a block of a read becomes a value.
 pub(crate) fn classify(cut: &Cut, sizes: &[usize], access: &BoundAccess) -> Class {
     if cut.is_uniform(sizes, &access.strides) {
@@ -177,6 +181,16 @@ pub(crate) fn classify(cut: &Cut, sizes: &[usize], access: &BoundAccess) -> Clas
 /// Whether result number `i` may be computed straight into a dense write. Where the kernel also reads that buffer,
 /// only the last instruction may write it: all reads of the block are over by then.
 pub(crate) fn computed_in_place(code: &Code, modes: &Modes, i: usize, dtype: DType, buffer_is_read: bool) -> bool {
+    (Work::is_storage(dtype) || dtype == DType::Bool) && may_be_in_place(code, modes, i, buffer_is_read)
+}
+
+/// The same of machine code, which writes the bytes of small floats itself.
+pub(crate) fn coded_in_place(code: &Code, modes: &Modes, i: usize, dtype: DType, buffer_is_read: bool) -> bool {
+    let written = Work::is_storage(dtype) || dtype == DType::Bool || is_byte_float(dtype);
+    written && may_be_in_place(code, modes, i, buffer_is_read)
+}
+
+fn may_be_in_place(code: &Code, modes: &Modes, i: usize, buffer_is_read: bool) -> bool {
     let Some(&value) = code.results.get(i) else { return false };
     let first = code.results.iter().position(|&r| r == value) == Some(i);
     let v = value as usize;
@@ -185,7 +199,6 @@ pub(crate) fn computed_in_place(code: &Code, modes: &Modes, i: usize, dtype: DTy
         && (!buffer_is_read || (last && code.results.len() == 1))
         && !modes.uniform[v]
         && matches!(code.steps[v].what, What::Run(_))
-        && (Work::is_storage(dtype) || dtype == DType::Bool)
 }
 
 /// Runs a map kernel.

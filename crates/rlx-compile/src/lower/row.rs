@@ -1,9 +1,9 @@
 //! Ops over rows as scalar programs: reductions, softmax, norms.
 
+use rlx_ir::op::OpDef;
 use rlx_ir::ops::elementwise::{Binary, Elementwise, Unary};
 use rlx_ir::ops::neural::{LayerNorm, RmsNorm, Softmax};
 use rlx_ir::ops::reduction::{Reduce, ReduceKind};
-use rlx_ir::op::OpDef;
 use rlx_ir::{DType, Dim, Node};
 
 use crate::error::CompileError;

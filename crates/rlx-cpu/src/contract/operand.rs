@@ -4,7 +4,7 @@
 use crate::buffers::{Form, Ptr, RunCx, Sizes, Strides};
 use crate::gemm::amx::has_tiles;
 use crate::gemm::{AOperand, Strided, pack_b_panels, packed_b_len, panel_width};
-use crate::simd::{Isa, Kernel, Simd, dispatch};
+use crate::simd::{Isa, Kernel, Simd, byte_format, dispatch, widen_byte_floats};
 use crate::space::{Space, position};
 use crate::tile::{io, scratch};
 use rlx_ir::DType;
@@ -92,6 +92,14 @@ impl Operand {
             for (i, r) in rows.enumerate() {
                 let from = base.cast::<u16>().wrapping_offset(self.rows.at(r, offset) as isize);
                 dispatch(isa, WidenRow { bf16, from, to: dst.wrapping_add(i * width), n: width });
+            }
+            return;
+        }
+        if let (Some(format), Some(1)) = (byte_format(self.dtype), self.cols.single()) {
+            for (i, r) in rows.enumerate() {
+                let from = base.wrapping_offset(self.rows.at(r, offset) as isize);
+                // SAFETY: the caller's promise; the walk was checked at bind.
+                unsafe { widen_byte_floats(isa, format, from, dst.add(i * width), width) };
             }
             return;
         }
@@ -300,6 +308,13 @@ unsafe fn pack(run: &RunCx<'_>, b: &Operand, to: Panels) {
                 let offset = b.slabs.at(slab, b.offset);
                 for r in 0..k {
                     let row = b.rows.at(r, offset);
+                    if let Some(step) = b.cols.single() {
+                        let block = io::Block { sizes: &[width], strides: &[step as i64] };
+                        let first = b.cols.at(cols.start, row);
+                        // SAFETY: the walk was checked at bind; the memory holds k · width elements.
+                        unsafe { io::load_f32(b.dtype, base.get(), first, block, dense.add(r * width)) };
+                        continue;
+                    }
                     for (i, c) in cols.clone().enumerate() {
                         let one = io::Block { sizes: &[], strides: &[] };
                         // SAFETY: the walk was checked at bind; the memory holds k · width elements.

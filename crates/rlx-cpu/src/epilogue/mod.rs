@@ -13,7 +13,7 @@ use self::direct::Direct;
 use crate::buffers::{BindCx, BindError, Buffers, Sizes, Strides};
 use crate::jit::Compiled;
 use crate::jit::feeds::{Feeds, Line, Piece, Walks};
-use crate::map::computed_in_place;
+use crate::map::{InPlace, coded_in_place, computed_in_place};
 use crate::simd::Isa;
 use crate::space::{self, Space, position};
 use crate::tile::code::{Code, What};
@@ -25,7 +25,6 @@ use rlx_ir::DType;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
-
 
 /// An epilogue at concrete sizes.
 #[derive(Debug)]
@@ -147,19 +146,19 @@ pub fn plan(
         _ => false,
     });
     modes.spread_results(&code.results);
-    let direct: Vec<bool> = writes
-        .iter()
-        .enumerate()
-        .map(|(i, w)| {
+    let in_place = |fits: InPlace| {
+        let one = |(i, w): (usize, &Line)| {
             let read = reads.iter().any(|r| r.0.buffer == w.buffer);
-            inner(i) == 1 && computed_in_place(code, &modes, i, w.dtype, read)
-        })
-        .collect();
+            inner(i) == 1 && fits(code, &modes, i, w.dtype, read)
+        };
+        writes.iter().enumerate().map(one).collect::<Vec<bool>>()
+    };
+    let (direct, coded) = (in_place(computed_in_place), in_place(coded_in_place));
     let walks = Walks {
         code,
         modes: &modes,
         reads: reads.clone(),
-        writes: writes.iter().cloned().zip(direct.iter().copied().map(Some)).collect(),
+        writes: writes.iter().cloned().zip(coded.into_iter().map(Some)).collect(),
         indices: indices.clone(),
     };
     let coded = Coded::new(&walks);
@@ -202,6 +201,8 @@ impl EpiloguePlan {
 }
 
 /// What runs the program.
+// It lives on the stack for a call: a box would be an allocation a task.
+#[allow(clippy::large_enum_variant)]
 enum Way<'a> {
     /// Machine code, with its slots.
     Coded(&'a Coded, *mut u8),
@@ -280,7 +281,7 @@ impl Coded {
     /// As [`Runner::run_rows`]; the rows lie along the innermost of their axes.
     unsafe fn run(&self, piece: &Piece<'_>, rows: usize, bufs: &Buffers<'_>, slots: *mut u8) -> usize {
         const HEAD: usize = 3;
-        let feeds = &self.feeds[usize::from(piece.len() % 8 == 0)];
+        let feeds = &self.feeds[usize::from(piece.len().is_multiple_of(8))];
         let rows = if feeds.many { rows } else { 1 };
         let mut args: SmallVec<[u64; 48]> = smallvec::smallvec![0; HEAD + 2 * feeds.len()];
         (args[0], args[1]) = (piece.len() as u64, rows as u64);

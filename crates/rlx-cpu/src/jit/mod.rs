@@ -22,7 +22,7 @@ pub(crate) mod nest;
 #[cfg(target_arch = "x86_64")]
 mod regs;
 pub(crate) mod run;
-mod small_floats;
+pub(crate) mod small_floats;
 mod tape;
 #[cfg(test)]
 #[cfg(all(target_arch = "x86_64", unix))]

@@ -228,7 +228,9 @@ fn build(s: Recorder, code: &Code, uniform: &[bool], along: &[bool]) -> Option<N
         let v = match step.what {
             What::Const(_) if small => return None,
             What::Const(bits) => s.splat_i(lane.bits(bits[0])),
-            What::Index(_) | What::Size(_) | What::Acc if !matches!(step.dtype, DType::F32 | DType::I32) => return None,
+            What::Index(_) | What::Size(_) | What::Acc if !matches!(step.dtype, DType::F32 | DType::I32) => {
+                return None;
+            }
             What::Read(_) | What::Index(_) | What::Size(_) | What::Acc => {
                 let stored = Lane::stored(step.dtype)?;
                 let port = n.port(Port::Source(i as u32), stored.width());
@@ -271,7 +273,8 @@ fn build(s: Recorder, code: &Code, uniform: &[bool], along: &[bool]) -> Option<N
         let kind = if along { Port::Result(i as u32) } else { Port::RowResult(i as u32) };
         let port = n.port(kind, Lane::stored(step.dtype)?.width());
         let v = values[r as usize];
-        let v = if is_byte_float(step.dtype) && !bytes[r as usize] { small_floats::encode(s, step.dtype, v)? } else { v };
+        let v =
+            if is_byte_float(step.dtype) && !bytes[r as usize] { small_floats::encode(s, step.dtype, v)? } else { v };
         n.row_results.push((port, v));
     }
     Some(n)

@@ -2,25 +2,13 @@
 //! [`rlx_ir::element`]'s loops.
 
 use super::tape::{Recorder, Two, V};
-use crate::simd::Simd;
+use crate::simd::{Simd, byte_format, decode_byte_floats};
 use rlx_ir::DType;
 use rlx_ir::element::SmallFloat;
 
 /// Whether a dtype is one of these: in memory an integer of 8 bits.
 pub fn is_byte_float(dtype: DType) -> bool {
     dtype == DType::F8E8M0 || byte_format(dtype).is_some()
-}
-
-fn byte_format(dtype: DType) -> Option<SmallFloat> {
-    SmallFloat::of(dtype).filter(|_| dtype.bits() == 8)
-}
-
-/// Bits shifted by the places that an f32's mantissa has more than the format's.
-fn up(s: Recorder, f: SmallFloat, v: V) -> V {
-    match f.mantissa() {
-        3 => s.shl_i::<20>(v),
-        _ => s.shl_i::<21>(v),
-    }
 }
 
 fn down(s: Recorder, f: SmallFloat, v: V) -> V {
@@ -32,30 +20,11 @@ fn down(s: Recorder, f: SmallFloat, v: V) -> V {
 
 /// The number that bytes stand for.
 pub fn decode(s: Recorder, dtype: DType, code: V) -> Option<V> {
-    let nan = s.splat(f32::NAN);
     let Some(f) = byte_format(dtype) else {
         let normal = s.select(s.eq_i(code, s.splat_i(0)), s.splat_i(0x0040_0000), s.shl_i::<23>(code));
-        return (dtype == DType::F8E8M0).then(|| s.select(s.eq_i(code, s.splat_i(0xff)), nan, normal));
+        return (dtype == DType::F8E8M0).then(|| s.select(s.eq_i(code, s.splat_i(0xff)), s.splat(f32::NAN), normal));
     };
-    let magnitude = s.and_i(code, s.splat_i(0x7f));
-    // Exponents differ by the biases; what is subnormal here is so there.
-    let number = s.mul(up(s, f, magnitude), s.splat(f.unbias()));
-    let signed = s.or_i(number, s.shl_i::<24>(s.and_i(code, s.splat_i(0x80))));
-    let special = |bits: u8, v: V, rest: V| s.select(s.eq_i(code, s.splat_i(bits.into())), v, rest);
-    if let Some(infinity) = f.infinity() {
-        let top = s.and_i(magnitude, s.splat_i(infinity.into()));
-        let is_top = s.eq_i(top, s.splat_i(infinity.into()));
-        let is_whole = s.eq_i(magnitude, s.splat_i(infinity.into()));
-        let sign = s.shl_i::<24>(s.and_i(code, s.splat_i(0x80)));
-        let infinite = s.or_i(s.splat(f32::INFINITY), sign);
-        return Some(s.select(is_top, s.select(is_whole, infinite, nan), signed));
-    }
-    Some(match f.not_a_number() {
-        // Where −0 would be.
-        Some(0x80) => special(0x80, nan, signed),
-        Some(bits) => special(bits, nan, special(bits | 0x80, nan, signed)),
-        None => signed,
-    })
+    Some(decode_byte_floats(s, f, code))
 }
 
 /// A number rounded to a format.

@@ -4,10 +4,10 @@
 use super::tests::{LENGTHS, numbers, pair, same};
 use crate::testing::{Maker, Rng};
 use rlx_compile::lir::{Kernel, MapKernel, RowKernel, ScalarOp, ScalarProgram};
+use rlx_ir::element::small_float_values;
 use rlx_ir::ops::Elementwise;
 use rlx_ir::ops::elementwise::{Binary, Compare, Unary};
 use rlx_ir::ops::reduction::ReduceKind;
-use rlx_ir::element::small_float_values;
 use rlx_ir::{DType, Dim, Tensor};
 
 const INTEGERS: [DType; 5] = [DType::I8, DType::U8, DType::I16, DType::U16, DType::I32];
@@ -272,7 +272,8 @@ fn small_floats_are_read_and_written_as_bytes() {
 #[test]
 fn small_floats_are_rounded_to_their_nearest_neighbours() {
     for d in [DType::F8E4M3FN, DType::F8E4M3FNUZ, DType::F8E5M2, DType::F8E5M2FNUZ] {
-        let mut codes: Vec<f32> = small_float_values(d).iter().copied().filter(|v| *v >= 0.0 && v.is_finite()).collect();
+        let mut codes: Vec<f32> =
+            small_float_values(d).iter().copied().filter(|v| *v >= 0.0 && v.is_finite()).collect();
         codes.sort_by(f32::total_cmp);
         let most = codes.last().copied().unwrap();
         codes.extend([most * 1.0625, most * 1.125, most * 1.25, most * 2.0, f32::MAX]);

@@ -16,7 +16,7 @@ mod along;
 use crate::buffers::{BindCx, BindError, BoundAccess, RunCx, Sizes, Strides};
 use crate::jit::feeds::{self, Line};
 use crate::jit::run::{Rows, Site};
-use crate::map::computed_in_place;
+use crate::map::{InPlace, coded_in_place, computed_in_place};
 use crate::space::{Cut, Space, Walks};
 use crate::tile::code::{Code, Scope as Names, What};
 use crate::tile::machine::{Class, Modes};
@@ -241,23 +241,23 @@ pub fn plan(k: &RowKernel, row: &RowCode, cx: &BindCx<'_>) -> Result<RowPlan, Bi
         let along: Vec<u32> = row.element_results.iter().map(|&r| code.results[r]).collect();
         modes.spread_results(&along);
     }
-    let direct: Vec<bool> = write_walks
-        .iter()
-        .enumerate()
-        .map(|(i, w)| {
+    let in_place = |fits: InPlace| {
+        let one = |(i, w): (usize, &Walk)| {
             let read = read_walks.iter().any(|r| r.buffer == w.buffer);
             !across
                 && row.element_results.contains(&i)
                 && cut.is_dense(&reduced_space.sizes, &w.reduced)
-                && computed_in_place(code, &modes, i, w.dtype, read)
-        })
-        .collect();
+                && fits(code, &modes, i, w.dtype, read)
+        };
+        write_walks.iter().enumerate().map(one).collect::<Vec<bool>>()
+    };
+    let (direct, coded) = (in_place(computed_in_place), in_place(coded_in_place));
     let narrow = write_walks.iter().any(|w| w.dtype.bits() < 8);
     let line = |w: &Walk| {
         let (outer, inner) = (w.outer.clone(), w.reduced.clone());
         Line { buffer: w.buffer, dtype: w.dtype, offset: w.offset, outer, inner }
     };
-    let writes_of = |(i, w): (usize, &Walk)| (line(w), row.element_results.contains(&i).then_some(direct[i]));
+    let writes_of = |(i, w): (usize, &Walk)| (line(w), row.element_results.contains(&i).then_some(coded[i]));
     let rows = if way == Way::Whole && code.jit.is_some() {
         let walks = feeds::Walks {
             code,

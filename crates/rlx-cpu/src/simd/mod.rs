@@ -20,10 +20,12 @@ pub mod narrow;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod portable;
+mod small_floats;
 mod unary;
 
 pub use binary::{BinaryF32, binary_f32};
 pub use rlx_driver::Isa;
+pub use small_floats::{byte_format, decode_byte_floats, widen_byte_floats};
 pub use unary::{UnaryF32, unary_f32, unary_f32_in_place, unary_f32_raw, unary_lanes};
 
 /// One instruction-set level with its vectors of `W` lanes.
