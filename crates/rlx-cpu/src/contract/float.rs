@@ -373,8 +373,18 @@ impl Product {
     }
 }
 
-/// Rows that are gathered at a time.
-const GATHERED: usize = 96;
+/// Fewest and most rows that are gathered at a time, and elements of them that leave the second cache room for the right operand.
+const GATHERED: (usize, usize, usize) = (96, 384, 1 << 16);
+
+/// Rows that tiles of every level divide.
+const TILES: usize = 12;
+
+/// Rows of `m` with `k` elements that are gathered at a time: as many in each part, whole tiles.
+fn gathered_rows(m: usize, k: usize) -> usize {
+    let (least, most, elements) = GATHERED;
+    let rows = (elements / k.max(1)).clamp(least, most);
+    m.div_ceil(m.div_ceil(rows).max(1)).next_multiple_of(TILES).min(m.max(1))
+}
 
 /// Where the right operand is found.
 enum Right {
@@ -502,8 +512,9 @@ unsafe fn products(p: &Product, finish: &Finish, code: &Code, run: &RunCx<'_>, r
     let threads = run.region.threads().div_ceil(outer.max(1));
     let grid = gemm_tasks(run.isa, p.m, p.n, p.k, threads);
     // Rows that are gathered are so by each task; where there are few, columns are divided.
-    let parts = p.m.div_ceil(GATHERED);
-    let columns = TaskGrid::columns(run.isa, p.m.min(GATHERED), p.n, p.k, threads.div_ceil(parts.max(1)));
+    let part_rows = gathered_rows(p.m, p.k);
+    let parts = p.m.div_ceil(part_rows);
+    let columns = TaskGrid::columns(run.isa, part_rows, p.n, p.k, threads.div_ceil(parts.max(1)));
     let tasks = if gathered { parts * columns.len() } else { grid.len() };
     run.region.parallel_for(outer * tasks, &|index| {
         let (o, task) = (index / tasks, index % tasks);
@@ -530,8 +541,8 @@ unsafe fn products(p: &Product, finish: &Finish, code: &Code, run: &RunCx<'_>, r
             },
         };
         let (part, column) = (task % parts.max(1), task / parts.max(1));
-        let first = if gathered { part * GATHERED } else { 0 };
-        let rows = if gathered { (p.m - first).min(GATHERED) } else { p.m };
+        let first = if gathered { part * part_rows } else { 0 };
+        let rows = if gathered { (p.m - first).min(part_rows) } else { p.m };
         let gather_len = if gathered { (rows * p.k).next_multiple_of(16) } else { 0 };
         let row = at(&p.row);
         let on_row = |r| row + (first + r) * p.row_step;

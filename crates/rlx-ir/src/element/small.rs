@@ -54,6 +54,7 @@ impl SmallFloat {
     }
 
     /// The largest finite number.
+    #[inline]
     pub const fn most(&self) -> f32 {
         let bits = self.max_bits();
         let (e, m) = ((bits >> self.man) as i32 + self.least() - 1, bits & ((1 << self.man) - 1));
@@ -61,21 +62,25 @@ impl SmallFloat {
     }
 
     /// Mantissa bits in memory.
+    #[inline]
     pub const fn mantissa(&self) -> u32 {
         self.man
     }
 
     /// The smallest normal number.
+    #[inline]
     pub const fn least_normal(&self) -> f32 {
         power(self.least())
     }
 
     /// Beside this, a subnormal's step is the last place of an f32: adding and subtracting it rounds to that.
+    #[inline]
     pub const fn shift(&self) -> f32 {
         power(self.least() - self.man as i32) * 12_582_912.0
     }
 
     /// What a number too large becomes.
+    #[inline]
     pub const fn beyond(&self, saturate: bool) -> f32 {
         match self.nan_bits() {
             _ if saturate => self.most(),
@@ -86,31 +91,37 @@ impl SmallFloat {
     }
 
     /// Whether zero has no sign.
+    #[inline]
     pub const fn has_one_zero(&self) -> bool {
         self.fnuz
     }
 
     /// The bits of NaN, if there is one.
+    #[inline]
     pub const fn not_a_number(&self) -> Option<u8> {
         self.nan_bits()
     }
 
     /// The bits of infinity, if there is one.
+    #[inline]
     pub const fn infinity(&self) -> Option<u8> {
         if self.ieee { Some((((1u32 << self.exp) - 1) << self.man) as u8) } else { None }
     }
 
     /// What the upper bits of an f32 are less than the bits of a normal number.
+    #[inline]
     pub const fn first_normal_code(&self) -> i32 {
         (126 + self.least()) << self.man
     }
 
     /// A subnormal number times this is its bits.
+    #[inline]
     pub const fn codes_of_subnormals(&self) -> f32 {
         power(self.man as i32 - self.least())
     }
 
     /// Bits at the places of an f32's, times this, are the number.
+    #[inline]
     pub const fn unbias(&self) -> f32 {
         power(127 - self.bias)
     }
