@@ -94,7 +94,7 @@ impl CpuExecutable {
         }
         let isa = crate::simd::effective(options.isa.unwrap_or_else(Isa::best));
         let jit = options.jit && crate::jit::supported(isa);
-        let target = Target { isa, jit, matmul: options.matmul_precision };
+        let target = Target { isa, jit, once: false, matmul: options.matmul_precision };
         let mut signature = Signature::default();
         let info = |lir: &Lir, name: &Arc<str>, buffer, has_default| PortInfo {
             name: name.clone(),
@@ -131,8 +131,11 @@ impl CpuExecutable {
         let given = &options.dim_bindings;
         let bytes = usize::try_from(options.bind_cache_bytes).unwrap_or(usize::MAX);
         let cache = CacheBounds { entries: options.bind_cache, bytes };
-        let compile = |l: Lir| Program::compile(l, &[], given, target, cache, &[]).map_err(CompileError::Lir);
-        let (prepare, main) = (module.prepare.map(compile).transpose()?, compile(module.main)?);
+        let compile = |l: Lir, once| {
+            Program::compile(l, &[], given, Target { once, ..target }, cache, &[]).map_err(CompileError::Lir)
+        };
+        let prepare = module.prepare.map(|l| compile(l, true)).transpose()?;
+        let main = compile(module.main, false)?;
         let main_outputs = main.lir.outputs.len();
         let own = options.threads > ThreadPool::global().threads();
         let frame = Frame::new(&main);

@@ -3,10 +3,11 @@
 use crate::bind::{BindCache, Segments};
 use crate::buffers::Ptr;
 use crate::classes::Classes;
+use crate::jit::Cache;
 use crate::row::{self, RowCode};
 use crate::tile::code::{Code, Scope};
 use rlx_compile::MatmulPrecision;
-use rlx_compile::lir::{Access, BufId, Epilogue, Kernel, Lir, Storage, View};
+use rlx_compile::lir::{Access, BufId, Epilogue, Kernel, Lir, ScalarProgram, Storage, View};
 use rlx_driver::{AlignedBuffer, Isa};
 use rlx_ir::dim::Symbol;
 use rlx_ir::ops::{Indexing, Op};
@@ -54,8 +55,27 @@ pub struct Target {
     pub isa: Isa,
     /// Whether scalar programs become machine code where they can.
     pub jit: bool,
+    /// Whether the program runs once, so that machine code must pay at once.
+    pub once: bool,
     /// How exact products of f32 are to be.
     pub matmul: MatmulPrecision,
+}
+
+/// Points from which on machine code that runs once takes less time than it takes to make: a tenth of a millisecond, beside some 10 ns a point.
+const WORTH_ONCE: usize = 1 << 14;
+
+/// The machine code of a program's kernels: those of equal scalar programs share it.
+struct Functions<'a> {
+    target: Target,
+    known: HashMap<&'a ScalarProgram, Arc<Cache>>,
+}
+
+impl<'a> Functions<'a> {
+    fn of(&mut self, program: &'a ScalarProgram) -> Option<Arc<Cache>> {
+        let least = if self.target.once { WORTH_ONCE } else { 0 };
+        let make = || Arc::new(Cache::from_points(least));
+        self.target.jit.then(|| self.known.entry(program).or_insert_with(make).clone())
+    }
 }
 
 /// For sets of outputs, which kernels they need.
@@ -107,13 +127,14 @@ impl Program {
         let (isa, matmul) = (target.isa, target.matmul);
         check_buffers(&lir)?;
         let segments = Segments::new(&lir, outer, given)?;
+        let mut functions = Functions { target, known: HashMap::new() };
         let codes = lir
             .kernels
             .iter()
             .enumerate()
             .map(|(i, k)| {
                 let known = segments.symbols_at(i);
-                kernel(&k.kernel, &lir, known, target, cache, sources)
+                kernel(&k.kernel, &lir, known, &mut functions, cache, sources)
                     .map_err(|e| format!("{} at {:?}: {e}", k.kernel.kind(), k.loc))
             })
             .collect::<Result<Vec<_>, _>>()?;
@@ -158,9 +179,11 @@ impl Program {
 
     /// Functions in machine code that scalar programs have become so far, those of nested programs among them.
     pub fn functions(&self) -> usize {
+        let mut seen = HashSet::new();
         let of = |code: &KernelCode| match code {
             KernelCode::Scalar(c) | KernelCode::Row(RowCode { code: c, .. }) => {
-                c.jit.as_ref().map_or(0, crate::jit::Cache::functions)
+                let own = c.jit.as_ref().filter(|j| seen.insert(Arc::as_ptr(j)));
+                own.map_or(0, |j| j.functions())
             }
             KernelCode::Nested(programs) => programs.iter().map(Program::functions).sum(),
             KernelCode::Plain => 0,
@@ -266,22 +289,29 @@ fn dtypes(list: &[Access], lir: &Lir) -> Vec<DType> {
     list.iter().map(|a| lir.buffers.get(a.buffer.index()).map_or(DType::U8, |b| b.dtype)).collect()
 }
 
-fn epilogue(e: &Epilogue, acc: DType, rank: usize, lir: &Lir, target: Target) -> Result<KernelCode, String> {
+fn epilogue<'a>(
+    e: &'a Epilogue,
+    acc: DType,
+    rank: usize,
+    lir: &Lir,
+    functions: &mut Functions<'a>,
+) -> Result<KernelCode, String> {
     let (reads, writes) = (dtypes(&e.reads, lir), dtypes(&e.writes, lir));
     let scope = Scope { reads: &reads, writes: &writes, acc: Some(acc), rank, row: false };
     let mut code = Code::compile(&e.program, &scope)?;
-    code.jit = target.jit.then(Default::default);
+    code.jit = functions.of(&e.program);
     Ok(KernelCode::Scalar(code))
 }
 
-fn kernel(
-    k: &Kernel,
-    lir: &Lir,
+fn kernel<'a>(
+    k: &'a Kernel,
+    lir: &'a Lir,
     known: &[Symbol],
-    target: Target,
+    functions: &mut Functions<'a>,
     cache: CacheBounds,
     sources: &[Option<WeightSource>],
 ) -> Result<KernelCode, String> {
+    let target = functions.target;
     // Inputs of nested programs: `first` that change, then the captures.
     let nested = |programs: &[&Lir], outer: &[Symbol], first: usize, captures: &[View]| -> Result<KernelCode, String> {
         let given = DimBinding::new();
@@ -295,16 +325,16 @@ fn kernel(
             let (reads, writes) = (dtypes(&m.reads, lir), dtypes(&m.writes, lir));
             let scope = Scope { reads: &reads, writes: &writes, acc: None, rank: m.space.len(), row: false };
             let mut code = Code::compile(&m.program, &scope)?;
-            code.jit = target.jit.then(Default::default);
+            code.jit = functions.of(&m.program);
             Ok(KernelCode::Scalar(code))
         }
         Kernel::Row(r) => {
             let mut code = row::compile(r, lir)?;
-            code.code.jit = target.jit.then(Default::default);
+            code.code.jit = functions.of(&r.program);
             Ok(KernelCode::Row(code))
         }
-        Kernel::Contract(c) => epilogue(&c.epilogue, c.acc, c.batch.len() + c.m.len() + c.n.len(), lir, target),
-        Kernel::Conv(c) => epilogue(&c.epilogue, c.acc, 2 + c.out_spatial.len(), lir, target),
+        Kernel::Contract(c) => epilogue(&c.epilogue, c.acc, c.batch.len() + c.m.len() + c.n.len(), lir, functions),
+        Kernel::Conv(c) => epilogue(&c.epilogue, c.acc, 2 + c.out_spatial.len(), lir, functions),
         Kernel::Window(_) | Kernel::Attention(_) | Kernel::Library(_) => Ok(KernelCode::Plain),
         Kernel::Branch(b) => nested(&[&b.then_branch.program, &b.else_branch.program], known, 0, &b.captures),
         Kernel::Loop(l) => nested(&[&l.body.program], known, 2 + l.carried.len(), &l.captures),

@@ -161,13 +161,13 @@ pub fn plan(
         writes: writes.iter().cloned().zip(coded.into_iter().map(Some)).collect(),
         indices: indices.clone(),
     };
-    let coded = Coded::new(&walks);
+    let coded = Coded::new(&walks, sizes.iter().fold(1, |n: usize, &s| n.saturating_mul(s)));
     Ok(EpiloguePlan { rows, columns, reads, writes, direct, indices, modes, coded })
 }
 
 impl Coded {
-    fn new(walks: &Walks<'_>) -> Option<Coded> {
-        let function = walks.function(false)?;
+    fn new(walks: &Walks<'_>, points: usize) -> Option<Coded> {
+        let function = walks.function(points, false)?;
         let feeds = |eights| Feeds::new(&function, walks, eights);
         Some(Coded { feeds: [feeds(false)?, feeds(true)?], function })
     }

@@ -1,6 +1,6 @@
 //! The memory of a function's ports: what lies in place, what is gathered into a slot before a call or scattered from one after it.
 
-use super::Compiled;
+use super::{Compiled, Form};
 use super::integers::Lane;
 use super::nest::{Port, Width};
 use super::small_floats::is_byte_float;
@@ -61,14 +61,15 @@ pub struct Walks<'a> {
 }
 
 impl Walks<'_> {
-    /// The program's function, if there is one for this.
-    pub fn function(&self, past_caches: bool) -> Option<std::sync::Arc<Compiled>> {
+    /// The program's function, if there is one for this, in a kernel of so many points.
+    pub fn function(&self, points: usize, past_caches: bool) -> Option<std::sync::Arc<Compiled>> {
         // A copy has nothing to compute.
         if !self.code.steps.iter().any(|s| s.live && matches!(s.what, What::Run(_))) {
             return None;
         }
         let along: Vec<bool> = self.writes.iter().map(|w| w.1.is_some()).collect();
-        self.code.jit.as_ref()?.get(self.code, &self.modes.uniform, &along, past_caches)
+        let form = Form { uniform: &self.modes.uniform, along: &along, past_caches };
+        self.code.jit.as_ref()?.get(self.code, form, points)
     }
 }
 

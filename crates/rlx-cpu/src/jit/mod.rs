@@ -89,35 +89,74 @@ impl Compiled {
     }
 }
 
-/// Which values are uniform, whether results go past the caches, and the function for that, if there is one.
-type Variant = (Box<[bool]>, bool, Option<Arc<Compiled>>);
+/// What a function is for: which values are uniform, which results vary along the row, whether they go past the caches.
+#[derive(Clone, Copy, PartialEq)]
+pub struct Form<'a> {
+    /// One element for a whole row, of each step.
+    pub uniform: &'a [bool],
+    /// `along[i]` says whether result `i` varies along the row.
+    pub along: &'a [bool],
+    /// With this, results are written around the caches, to memory aligned to 32 bytes.
+    pub past_caches: bool,
+}
 
-/// A program's functions, made as they are asked for.
+/// A function and what it is for; none where there is none for that.
+#[derive(Debug)]
+struct Variant {
+    uniform: Box<[bool]>,
+    along: Box<[bool]>,
+    past_caches: bool,
+    function: Option<Arc<Compiled>>,
+}
+
+impl Variant {
+    fn form(&self) -> Form<'_> {
+        Form { uniform: &self.uniform, along: &self.along, past_caches: self.past_caches }
+    }
+}
+
+/// A program's functions, made as they are asked for. Kernels of equal programs share them.
 #[derive(Debug, Default)]
-pub struct Cache(Mutex<Vec<Variant>>);
+pub struct Cache {
+    variants: Mutex<Vec<Variant>>,
+    /// Points that a kernel has at least for a function to be made.
+    least: usize,
+}
 
 /// Functions of one program; sizes that call for more run on the tile machine.
-const VARIANTS: usize = 8;
+const VARIANTS: usize = 16;
 
 impl Cache {
-    /// The function of a program whose values are uniform as said; `along[i]` says whether result `i` varies along the row.
-    /// With `past_caches` results are written around the caches, to memory aligned to 32 bytes.
-    pub fn get(&self, code: &Code, uniform: &[bool], along: &[bool], past_caches: bool) -> Option<Arc<Compiled>> {
-        let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((.., found)) = list.iter().find(|v| *v.0 == *uniform && v.1 == past_caches) {
-            return found.clone();
+    /// For kernels that run once: a function must be worth being made for so many points.
+    pub fn from_points(least: usize) -> Self {
+        Cache { variants: Mutex::default(), least }
+    }
+
+    /// The function of a program for kernels of so many points.
+    pub fn get(&self, code: &Code, form: Form<'_>, points: usize) -> Option<Arc<Compiled>> {
+        if points < self.least {
+            return None;
+        }
+        let mut list = self.variants.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = list.iter().find(|v| v.form() == form) {
+            return found.function.clone();
         }
         if list.len() >= VARIANTS {
             return None;
         }
-        let made = Compiled::new(code, uniform, along, past_caches).map(Arc::new);
-        list.push((uniform.into(), past_caches, made.clone()));
-        made
+        let function = Compiled::new(code, form.uniform, form.along, form.past_caches).map(Arc::new);
+        list.push(Variant {
+            uniform: form.uniform.into(),
+            along: form.along.into(),
+            past_caches: form.past_caches,
+            function: function.clone(),
+        });
+        function
     }
 
     /// Number of functions made so far.
     pub fn functions(&self) -> usize {
-        let list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        list.iter().filter(|v| v.2.is_some()).count()
+        let list = self.variants.lock().unwrap_or_else(PoisonError::into_inner);
+        list.iter().filter(|v| v.function.is_some()).count()
     }
 }

@@ -48,7 +48,8 @@ impl Rows {
     /// Plans the run; `None` if the program has no function for this.
     pub fn new(site: Site<'_>) -> Option<Rows> {
         let Site { walks, outer, inner, last } = site;
-        let compiled = walks.function(false)?;
+        let points = outer.iter().chain(&inner).fold(1usize, |n, &s| n.saturating_mul(s));
+        let compiled = walks.function(points, false)?;
         let eights = inner.iter().product::<usize>() % 8 == 0 && last % 8 == 0;
         let feeds = Feeds::new(&compiled, &walks, eights)?;
         let moves = |p: &Port| match *p {
@@ -56,12 +57,12 @@ impl Rows {
             _ => true,
         };
         let moves: Vec<bool> = compiled.ports.iter().map(moves).collect();
-        let points = outer.iter().chain(&inner).fold(size_of::<f32>(), |n, &s| n.saturating_mul(s));
-        let touched = points.saturating_mul(moves.iter().filter(|&&m| m).count());
+        let streams = moves.iter().filter(|&&m| m).count();
+        let touched = points.saturating_mul(streams.saturating_mul(size_of::<f32>()));
         let results = compiled.ports.iter().all(|p| !matches!(p, Port::RowResult(_) | Port::Kept));
         let words = compiled.widths.iter().all(|&w| w == Width::Word);
         let long = feeds.many && results && words && inner.iter().product::<usize>() >= LONG;
-        let past = if long && touched > past_caches() { walks.function(true) } else { None };
+        let past = if long && touched > past_caches() { walks.function(points, true) } else { None };
         Some(Rows { code: compiled, past, moves, outer, inner, last, feeds })
     }
 

@@ -65,7 +65,7 @@ pub struct Code {
     /// Bytes of the largest element.
     pub element: usize,
     /// Machine code made of the program, where that is wanted.
-    pub jit: Option<crate::jit::Cache>,
+    pub jit: Option<std::sync::Arc<crate::jit::Cache>>,
 }
 
 /// What a program may name.
