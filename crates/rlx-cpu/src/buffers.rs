@@ -7,7 +7,7 @@
 
 use rlx_compile::MatmulPrecision;
 use rlx_compile::lir::{Access, BufId, DimId, Lir, View};
-use rlx_driver::{AlignedBuffer, Isa, Region};
+use rlx_driver::{AlignedBuffer, Isa, Region, Slab};
 use rlx_ir::{DType, Tensor};
 use smallvec::SmallVec;
 use std::sync::{Arc, OnceLock};
@@ -170,13 +170,22 @@ impl Form {
 /// Forms of a weight that kernels read faster, each made at its first run and kept while the parameter keeps its value. There is room for
 /// two: kernels of different bindings, or of one binding for data of different kinds, may read the weight as different matrices.
 #[derive(Debug, Default)]
-pub struct Weight([OnceLock<Kept>; 2]);
+pub struct Weight {
+    forms: [OnceLock<Kept>; 2],
+    /// Where forms are put.
+    slab: Arc<Slab>,
+}
 
 impl Weight {
+    /// One without forms, which are put in a slab.
+    pub fn within(slab: Arc<Slab>) -> Self {
+        Weight { forms: Default::default(), slab }
+    }
+
     /// Where this form lies, if it was made.
     #[inline]
     pub fn has(&self, form: &Form) -> Option<Ptr> {
-        self.0.iter().find_map(|slot| form.within(slot.get()?))
+        self.forms.iter().find_map(|slot| form.within(slot.get()?))
     }
 
     /// Where this form lies; written by `make` into memory aligned to a cache line unless there is one. `None` where two other forms are
@@ -186,14 +195,14 @@ impl Weight {
         if let Some(found) = self.has(form) {
             return Some(found);
         }
-        if self.0.iter().any(|slot| slot.get().is_none()) {
-            let mut memory = AlignedBuffer::uninit(form.bytes?.checked_add(HEADER)?).ok()?;
+        if self.forms.iter().any(|slot| slot.get().is_none()) {
+            let mut memory = self.slab.uninit(form.bytes?.checked_add(HEADER)?).ok()?;
             let start = memory.as_mut_ptr();
             // SAFETY: the header is within the memory, which is aligned beyond 8 bytes.
             unsafe { start.cast::<u64>().write(form.fingerprint.to_le()) };
             make(Ptr(start.wrapping_add(HEADER)));
             let mut kept = Kept::Own(Arc::new(memory));
-            for slot in &self.0 {
+            for slot in &self.forms {
                 // Another run may have been first, with this form or another.
                 match slot.set(kept) {
                     Ok(()) => break,
@@ -209,19 +218,19 @@ impl Weight {
 
     /// The first form that was made.
     pub fn made(&self) -> Option<&Kept> {
-        self.0.first()?.get()
+        self.forms.first()?.get()
     }
 
     /// Takes a form that was made before, unless there is one.
     pub fn set(&self, kept: Kept) {
-        if let Some(first) = self.0.first() {
+        if let Some(first) = self.forms.first() {
             let _ = first.set(kept);
         }
     }
 
     /// Bytes held.
     pub fn bytes(&self) -> usize {
-        self.0.iter().filter_map(OnceLock::get).map(|w| w.as_slice().len()).sum()
+        self.forms.iter().filter_map(OnceLock::get).map(|w| w.as_slice().len()).sum()
     }
 }
 

@@ -5,9 +5,8 @@ use crate::buffers::{Buffers, Ptr, RunCx};
 use crate::frame::{Frame, no_memory, output_bytes};
 use crate::library::Defined;
 use crate::params::{ParamSet, WeightSet};
-use crate::program::{KernelCode, Program, alignment};
+use crate::program::{KernelCode, Program, alignment, weight_buffer};
 use crate::{attention, contract, control, conv, library, map, row, states, window};
-use rlx_compile::lir::Kernel;
 use rlx_compile::target::{BindMiss, KernelProfile};
 use rlx_compile::{InputProblem, RunError};
 use rlx_driver::{AlignedBuffer, Region};
@@ -344,24 +343,27 @@ fn run_kernel(
     let alone = Region::inline();
     let region = if program.shares_bytes.get(k) == Some(&true) { &alone } else { env.region };
     // A weight in a mapped file that lies at an odd address is copied for as long as it takes to pack it.
-    let moved = match (plan, &node.kernel) {
-        (Plan::Contract(p), Kernel::Contract(c)) if weight.is_some() => {
-            let slot = program.classes.slots[k].iter().position(|&b| b == c.rhs.buffer.0);
-            let odd = slot
-                .and_then(|s| ptrs.get(s))
-                .is_some_and(|p| !p.get().addr().is_multiple_of(alignment(program.lir.buffer(c.rhs.buffer).dtype)));
-            let cx = RunCx { bufs: Buffers::new(ptrs), region, isa: program.isa, weight };
-            match slot {
-                Some(s) if odd && contract::reads_right(p, &cx) => {
-                    let bytes = output_bytes(program, bound, c.rhs.buffer.index())?;
-                    let mut m = AlignedBuffer::uninit(bytes).map_err(no_memory)?;
-                    // SAFETY: the parameter was checked to have this many bytes.
-                    unsafe { std::ptr::copy_nonoverlapping(ptrs[s].get(), m.as_mut_ptr(), bytes) };
-                    ptrs[s] = Ptr(m.as_mut_ptr());
-                    Some(m)
-                }
-                _ => None,
-            }
+    let odd = weight.and(weight_buffer(&node.kernel)).and_then(|b| {
+        let slot = program.classes.slots[k].iter().position(|&own| own == b.0)?;
+        let odd = !ptrs.get(slot)?.get().addr().is_multiple_of(alignment(program.lir.buffer(b).dtype));
+        odd.then_some((slot, b))
+    });
+    let reads = |ptrs: &[Ptr]| {
+        let cx = RunCx { bufs: Buffers::new(ptrs), region, isa: program.isa, weight };
+        match plan {
+            Plan::Contract(p) => contract::reads_right(p, &cx),
+            Plan::Conv(p) => conv::reads_weights(p, &cx),
+            _ => false,
+        }
+    };
+    let moved = match odd {
+        Some((slot, buffer)) if reads(ptrs) => {
+            let bytes = output_bytes(program, bound, buffer.index())?;
+            let mut m = AlignedBuffer::uninit(bytes).map_err(no_memory)?;
+            // SAFETY: the parameter was checked to have this many bytes.
+            unsafe { std::ptr::copy_nonoverlapping(ptrs[slot].get(), m.as_mut_ptr(), bytes) };
+            ptrs[slot] = Ptr(m.as_mut_ptr());
+            Some(m)
         }
         _ => None,
     };

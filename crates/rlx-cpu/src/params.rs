@@ -5,7 +5,7 @@ use crate::frame::no_memory;
 use crate::program::{KernelCode, Program, WeightSource, alignment};
 use rlx_compile::lir::{Lir, ParamPort};
 use rlx_compile::{InputProblem, RunError};
-use rlx_driver::AlignedBuffer;
+use rlx_driver::Slab;
 use rlx_ir::{Dim, Tensor};
 use std::sync::Arc;
 
@@ -30,16 +30,24 @@ pub struct WeightSet {
 
 impl WeightSet {
     /// A set for a program. What `before` has packed is kept where the source `stays` the same.
-    fn new(program: &Program, before: Option<&WeightSet>, stays: &impl Fn(WeightSource) -> bool) -> WeightSet {
+    fn new(
+        program: &Program,
+        before: Option<&WeightSet>,
+        stays: &impl Fn(WeightSource) -> bool,
+        slab: &Arc<Slab>,
+    ) -> WeightSet {
         let own = program.weights.iter().enumerate().map(|(k, source)| {
             let sources = source.as_ref()?;
             let kept = before.and_then(|b| b.own.get(k).cloned().flatten());
-            Some(kept.filter(|_| sources.iter().all(|&s| stays(s))).unwrap_or_default())
+            Some(
+                kept.filter(|_| sources.iter().all(|&s| stays(s)))
+                    .unwrap_or_else(|| Arc::new(Weight::within(slab.clone()))),
+            )
         });
         let nested = program.codes.iter().enumerate().map(|(k, code)| match code {
             KernelCode::Nested(programs) => {
                 let before = before.and_then(|b| b.nested.get(k));
-                let one = |(i, p)| WeightSet::new(p, before.and_then(|b| b.get(i)), stays);
+                let one = |(i, p)| WeightSet::new(p, before.and_then(|b| b.get(i)), stays, slab);
                 programs.iter().enumerate().map(one).collect()
             }
             _ => Vec::new(),
@@ -83,7 +91,8 @@ impl ParamSet {
             return Err(RunError::Inputs(problems));
         }
         let any = |i: usize| program.any_alignment.get(i) == Some(&true);
-        let tensors = tensors.into_iter().enumerate().map(|(i, t)| if any(i) { Ok(t) } else { aligned(t) });
+        let slab = Arc::new(Slab::for_bytes(tensors.iter().fold(0, |n: usize, t| n.saturating_add(t.bytes().len()))));
+        let tensors = tensors.into_iter().enumerate().map(|(i, t)| if any(i) { Ok(t) } else { aligned(t, &slab) });
         let tensors = tensors.collect::<Result<Vec<_>, _>>()?;
         let ptrs: Vec<Ptr> = tensors.iter().map(|t| Ptr(t.bytes().as_ptr().cast_mut())).collect();
         let place = |list: &[Tensor], n: u32| list.get(n as usize).map(|t| (t.bytes().as_ptr(), t.bytes().len()));
@@ -91,7 +100,7 @@ impl ParamSet {
             WeightSource::Const => true,
             WeightSource::Param(n) => before.and_then(|b| place(&b.tensors, n)) == place(&tensors, n),
         };
-        let weights = WeightSet::new(program, before.map(|b| &b.weights), &stays);
+        let weights = WeightSet::new(program, before.map(|b| &b.weights), &stays, &slab);
         Ok(ParamSet { tensors, ptrs, weights })
     }
 
@@ -119,10 +128,10 @@ pub fn misfit(lir: &Lir, port: &ParamPort, t: &Tensor) -> Option<InputProblem> {
 }
 
 /// A tensor whose memory kernels can read.
-fn aligned(t: Tensor) -> Result<Tensor, RunError> {
+fn aligned(t: Tensor, slab: &Slab) -> Result<Tensor, RunError> {
     if (t.bytes().as_ptr() as usize).is_multiple_of(alignment(t.dtype())) {
         return Ok(t);
     }
-    let copy = AlignedBuffer::copy_of(t.bytes()).map_err(no_memory)?;
+    let copy = slab.copy_of(t.bytes()).map_err(no_memory)?;
     Tensor::from_source(t.dtype(), t.dims(), Arc::new(copy)).map_err(|e| RunError::Memory(e.to_string()))
 }

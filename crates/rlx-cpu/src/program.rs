@@ -7,7 +7,7 @@ use crate::jit::Cache;
 use crate::row::{self, RowCode};
 use crate::tile::code::{Code, Scope};
 use rlx_compile::MatmulPrecision;
-use rlx_compile::lir::{Access, BufId, Epilogue, Kernel, Lir, ScalarProgram, Storage, View};
+use rlx_compile::lir::{Access, BufId, ConvKernel, DimId, Epilogue, Kernel, Lir, ScalarProgram, Storage, View};
 use rlx_driver::{AlignedBuffer, Isa};
 use rlx_ir::dim::Symbol;
 use rlx_ir::ops::{Indexing, Op};
@@ -361,12 +361,22 @@ fn view_source(v: &View, lir: &Lir, sources: &[Option<WeightSource>]) -> Option<
     source(v.access.buffer, lir, sources).filter(|_| fixed)
 }
 
+/// Whether a convolution reads its weights once, to pack them. One that transforms them may read them again, for data that transforms do not
+/// bear.
+fn packs_once(c: &ConvKernel, lir: &Lir) -> bool {
+    let f32s = |b: BufId| lir.buffers.get(b.index()).is_some_and(|b| b.dtype == DType::F32);
+    let three = |d: &DimId| lir.dims.get(*d).as_const() == Some(3);
+    let transforms = c.groups == 1 && c.window.len() == 2 && c.window.iter().all(three);
+    c.acc == DType::F32 && f32s(c.weight.buffer) && f32s(c.input.buffer) && !transforms
+}
+
 /// The buffers whose elements some kernel reads where they lie: it neither copies them as bytes nor reads them once to pack them.
 fn reads_of_elements(lir: &Lir, weights: &[Option<WeightSources>]) -> HashSet<BufId> {
     let mut found = HashSet::new();
     for (k, weight) in lir.kernels.iter().zip(weights) {
         let as_bytes = match &k.kernel {
             Kernel::Contract(c) if weight.is_some() => Some(c.rhs.buffer),
+            Kernel::Conv(c) if weight.is_some() && packs_once(c, lir) => Some(c.weight.buffer),
             Kernel::Library(l) if matches!(&l.op, Op::Indexing(Indexing::Gather(_))) => {
                 l.inputs.first().map(|x| x.access.buffer)
             }

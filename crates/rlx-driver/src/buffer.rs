@@ -1,8 +1,9 @@
 //! Heap memory with a chosen alignment: arenas, packed weights, tensors.
 //!
 //! Invariants: every byte is initialised from the start, so reading is never undefined behaviour; a failed allocation
-//! is an error and never an abort; a buffer of 2 MiB or more starts at a 2 MiB boundary and is advised to lie in huge
-//! pages.
+//! is an error and never an abort; a buffer of 1 MiB or more starts at a 2 MiB boundary and is advised to lie in huge
+//! pages. [`Slab`] cuts smaller ones from such buffers: a first write to a small page costs microseconds, to a huge one as
+//! much as some forty small ones.
 //!
 //! All memory comes zeroed from the global allocator at byte alignment, with room to move the start up to the boundary
 //! asked for: an over-aligned zeroed allocation would be written in full, while a plain large one is fresh pages from
@@ -11,20 +12,33 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt;
 use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Alignment of a buffer when none is asked for: a cache line, and the widest vector register.
 pub const DEFAULT_ALIGN: usize = 64;
 
-/// The size from which buffers are aligned to, and advised to lie in, huge pages; also the size of such a page.
+/// The size of a huge page.
 pub const HUGE_PAGE: usize = 2 << 20;
+
+/// The size from which buffers are aligned to huge pages and advised to lie in them.
+const HUGE_FROM: usize = HUGE_PAGE / 2;
 
 /// Owned, aligned, initialised bytes of fixed length.
 pub struct AlignedBuffer {
     data: NonNull<u8>,
     len: usize,
     align: usize,
-    /// What the allocator gave; `None` for an empty buffer.
-    allocation: Option<(NonNull<u8>, Layout)>,
+    memory: Memory,
+}
+
+/// What a buffer lies in.
+enum Memory {
+    /// Nothing: it is empty.
+    None,
+    /// What the allocator gave.
+    Own(NonNull<u8>, Layout),
+    /// Part of a slab's buffer.
+    Part(#[allow(dead_code, reason = "held so that the memory lives")] Arc<AlignedBuffer>),
 }
 
 // SAFETY: the buffer owns its memory alone and hands it out only through borrows of itself, as `Vec<u8>` does.
@@ -71,7 +85,7 @@ pub enum BufferError {
 }
 
 impl AlignedBuffer {
-    /// A buffer of zero bytes, aligned to [`DEFAULT_ALIGN`], or to [`HUGE_PAGE`] from that size on.
+    /// A buffer of zero bytes, aligned to [`DEFAULT_ALIGN`], or to [`HUGE_PAGE`] from half that size on.
     pub fn zeroed(len: usize) -> Result<Self, BufferError> {
         Self::zeroed_with_align(len, DEFAULT_ALIGN)
     }
@@ -81,12 +95,15 @@ impl AlignedBuffer {
         if !align.is_power_of_two() || align > HUGE_PAGE {
             return Err(BufferError::Alignment { align });
         }
-        let align = if len >= HUGE_PAGE { HUGE_PAGE } else { align };
+        let align = if len >= HUGE_FROM { HUGE_PAGE } else { align };
         if len == 0 {
-            return Ok(AlignedBuffer { data: dangling(align), len, align, allocation: None });
+            return Ok(AlignedBuffer { data: dangling(align), len, align, memory: Memory::None });
         }
         let too_large = BufferError::TooLarge { len };
-        let room = len.checked_add(align - 1).ok_or(too_large.clone())?;
+        // Most of a huge page becomes a whole one.
+        let rest = len % HUGE_PAGE;
+        let filled = if rest >= HUGE_FROM { HUGE_PAGE - rest } else { 0 };
+        let room = len.checked_add(filled + align - 1).ok_or(too_large.clone())?;
         let layout = Layout::from_size_align(room, 1).map_err(|_| too_large)?;
         // SAFETY: the layout's size is not zero, since `len` is not.
         let base = unsafe { alloc_zeroed(layout) };
@@ -94,8 +111,9 @@ impl AlignedBuffer {
         let shift = base.addr().get().wrapping_neg() & (align - 1);
         // SAFETY: `shift` is below `align`, and the allocation has `align - 1` bytes more than `len`.
         let data = unsafe { base.add(shift) };
-        advise_huge(data, len);
-        Ok(AlignedBuffer { data, len, align, allocation: Some((base, layout)) })
+        // SAFETY: whole huge pages of the allocation: `room` has what fills the last one.
+        unsafe { advise_huge(data, (len + filled) / HUGE_PAGE * HUGE_PAGE) };
+        Ok(AlignedBuffer { data, len, align, memory: Memory::Own(base, layout) })
     }
 
     /// A buffer whose bytes the caller shall set before relying on them.
@@ -187,7 +205,7 @@ impl AlignedBuffer {
 
 impl Drop for AlignedBuffer {
     fn drop(&mut self) {
-        if let Some((base, layout)) = self.allocation {
+        if let Memory::Own(base, layout) = self.memory {
             // SAFETY: the allocator gave `base` for this very layout, and nothing else frees it.
             unsafe { dealloc(base.as_ptr(), layout) };
         }
@@ -212,18 +230,61 @@ fn dangling(align: usize) -> NonNull<u8> {
 }
 
 /// Asks for huge pages below a large buffer. Advice only: a kernel without them says no, and nothing changes.
+/// # Safety
+/// The range lies within an allocation of ours; it is empty, or starts and ends at boundaries of huge pages.
 #[cfg(target_os = "linux")]
-fn advise_huge(data: NonNull<u8>, len: usize) {
-    let whole = len - len % HUGE_PAGE;
+unsafe fn advise_huge(data: NonNull<u8>, whole: usize) {
     if whole > 0 {
-        // SAFETY: the range lies within an allocation of ours, starts at a page boundary (`data` is aligned to a huge
-        // page at this size), and this advice changes no content.
+        // SAFETY: the caller's promise; this advice changes no content.
         unsafe { libc::madvise(data.as_ptr().cast(), whole, libc::MADV_HUGEPAGE) };
     }
 }
 
 #[cfg(not(target_os = "linux"))]
-fn advise_huge(_: NonNull<u8>, _: usize) {}
+unsafe fn advise_huge(_: NonNull<u8>, _: usize) {}
+
+/// Buffers that live as long as each other, such as the packed weights of a program, side by side in huge pages. A page's memory is
+/// given back when all buffers in it are dropped; none is used twice.
+#[derive(Debug, Default)]
+pub struct Slab {
+    open: Mutex<Option<(Arc<AlignedBuffer>, usize)>>,
+    /// Whether buffers are cut from larger ones at all.
+    cuts: bool,
+}
+
+impl Slab {
+    /// For buffers of about so many bytes together: less than half a huge page is not worth one.
+    pub fn for_bytes(total: usize) -> Slab {
+        Slab { open: Mutex::default(), cuts: total >= HUGE_FROM }
+    }
+
+    /// A buffer whose bytes the caller shall set before relying on them, aligned to [`DEFAULT_ALIGN`]: as [`AlignedBuffer::uninit`].
+    pub fn uninit(&self, len: usize) -> Result<AlignedBuffer, BufferError> {
+        if !self.cuts || len == 0 || len >= HUGE_FROM {
+            return AlignedBuffer::uninit(len);
+        }
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let (page, used) = match open.take().filter(|(_, used)| HUGE_PAGE - used >= len) {
+            Some(found) => found,
+            None => (Arc::new(AlignedBuffer::zeroed(HUGE_PAGE)?), 0),
+        };
+        // SAFETY: `used + len` is within the page.
+        let data = unsafe { page.data.add(used) };
+        *open = Some((page.clone(), (used + len).next_multiple_of(DEFAULT_ALIGN).min(HUGE_PAGE)));
+        let mut buffer = AlignedBuffer { data, len, align: DEFAULT_ALIGN, memory: Memory::Part(page) };
+        if cfg!(debug_assertions) {
+            buffer.poison(0xff);
+        }
+        Ok(buffer)
+    }
+
+    /// A buffer holding a copy of `bytes`.
+    pub fn copy_of(&self, bytes: &[u8]) -> Result<AlignedBuffer, BufferError> {
+        let mut buffer = self.uninit(bytes.len())?;
+        buffer.as_mut_slice().copy_from_slice(bytes);
+        Ok(buffer)
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -314,5 +375,26 @@ mod tests {
         let b = AlignedBuffer::copy_of(&[1, 2, 3]).unwrap();
         let sum = std::thread::spawn(move || b.as_slice().iter().sum::<u8>());
         assert_eq!(sum.join().unwrap(), 6);
+    }
+
+    #[test]
+    fn slabs_cut_buffers_that_do_not_meet() {
+        for total in [0, HUGE_PAGE] {
+            let slab = Slab::for_bytes(total);
+            let lens = [1, 63, 64, 65, 0, 700_000, 900_000, 600_000, HUGE_PAGE / 2, HUGE_PAGE + 1, 5];
+            let mut all: Vec<AlignedBuffer> = lens.iter().map(|&n| slab.uninit(n).unwrap()).collect();
+            for (i, b) in all.iter_mut().enumerate() {
+                assert_eq!((b.len(), b.as_ptr().addr() % DEFAULT_ALIGN), (lens[i], 0));
+                b.poison(i as u8);
+            }
+            drop(all.remove(1));
+            drop(slab);
+            for (i, b) in all.iter().enumerate() {
+                let byte = if i == 0 { 0 } else { i as u8 + 1 };
+                assert!(b.as_slice().iter().all(|&x| x == byte));
+            }
+            let slab = Slab::for_bytes(total);
+            assert_eq!(slab.copy_of(&[1, 2, 3]).unwrap().as_slice(), [1, 2, 3]);
+        }
     }
 }

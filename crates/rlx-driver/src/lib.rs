@@ -5,7 +5,7 @@
 //!
 //! - [`Device`], [`Availability`]: what a program can be compiled for, and why not.
 //! - [`HostFacts`], [`Isa`]: cores, caches, instruction sets.
-//! - [`AlignedBuffer`]: heap memory for arenas and weights.
+//! - [`AlignedBuffer`], [`Slab`]: heap memory for arenas and weights.
 //! - [`CodePages`]: machine code made at run time.
 //! - [`MappedFile`], [`FileSlice`], [`resolve_beneath`]: files, and finding them safely.
 //! - [`ThreadPool`], [`Region`]: fork and join.
@@ -21,7 +21,7 @@ mod pool;
 mod scratch;
 
 pub use beneath::{PathError, resolve_beneath};
-pub use buffer::{AlignedBuffer, BufferError, DEFAULT_ALIGN, HUGE_PAGE};
+pub use buffer::{AlignedBuffer, BufferError, DEFAULT_ALIGN, HUGE_PAGE, Slab};
 pub use code::CodePages;
 pub use device::{Availability, Device, ParseDeviceError, feature_compiled, host_availability};
 pub use host::{Caches, Cores, HostFacts, Isa, ParseIsaError};

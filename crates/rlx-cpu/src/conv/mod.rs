@@ -21,7 +21,7 @@ mod tests;
 mod tests_integer;
 
 use crate::buffers::{BindCx, BindError, BoundAccess, RunCx, Sizes, Strides};
-use crate::contract::operand::panels;
+use crate::contract::operand::{has_panels, panels};
 use crate::epilogue::direct::{self, Direct, Matrix};
 use crate::epilogue::menu::Menu;
 use crate::epilogue::{self, Finish};
@@ -191,6 +191,16 @@ fn matrices(k: &ConvKernel, out: &[usize], cx: &BindCx<'_>) -> Result<Option<Dir
         col: w.strides.get(1).copied().unwrap_or(0),
     };
     Ok(Direct::new(menu, walks.iter().enumerate().map(matrix), in_place))
+}
+
+/// True if a run reads the weights where they lie, and not only a kept form of them.
+pub fn reads_weights(p: &ConvPlan, run: &RunCx<'_>) -> bool {
+    match &p.how {
+        How::Nothing => false,
+        How::Product(product) => !has_panels(run, product.weights()),
+        How::Depthwise(d) => !has_panels(run, d.weights()),
+        How::Integer(_) | How::Winograd(_) | How::Generic => true,
+    }
 }
 
 /// Makes the form of the weights that runs keep, if there is one.

@@ -1,9 +1,9 @@
 //! The memory of a function's ports: what lies in place, what is gathered into a slot before a call or scattered from one after it.
 
-use super::{Compiled, Form};
 use super::integers::Lane;
 use super::nest::{Port, Width};
 use super::small_floats::is_byte_float;
+use super::{Compiled, Form};
 use crate::buffers::{Buffers, Strides};
 use crate::space::position;
 use crate::tile::code::{Bits, Code, What};

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use rlx::nn::{Layer, Linear, Net, Weights};
+use rlx::nn::{Block, Conv, Layer, Linear, Net, Weights};
 use rlx::runtime::safetensors::SafetensorsError;
 use rlx::{DType, Dim};
 
-use crate::harness::{compile, run};
+use crate::harness::{compile, oracle, random, run, same};
 
 /// A file in a folder of this test alone, gone at the end.
 struct Temporary(PathBuf);
@@ -52,6 +52,54 @@ fn weights_bind_by_name_and_stay_in_the_file() {
         let program = compile(&net.finish().unwrap());
         let x = rlx::Tensor::from_slice(&[1, 3], &[1.0f32, 10.0, 100.0]).unwrap();
         assert_eq!(*run(&program, &[("x", x)])[0].as_slice::<f32>().unwrap(), [321.5, 653.5]);
+    }
+}
+
+/// Weights of convolutions at any address of a file, in kernels that pack them once and in those that read them again: the last input has
+/// an infinity, for which windows are not transformed.
+#[test]
+fn convolutions_take_weights_at_odd_addresses() {
+    let layers = [
+        ("point", Conv::new(8, 16, &[1, 1]), 8),
+        ("depthwise", Conv::new(8, 8, &[3, 3]).groups(8), 8),
+        ("grouped", Conv::new(8, 8, &[3, 3]).groups(2).stride(2), 8),
+        ("window", Conv::new(32, 64, &[3, 3]).padding(1), 32),
+        ("wide", Conv::new(4, 8, &[5, 5]).stride(2), 4),
+        ("line", Conv::new(4, 8, &[5]), 4),
+    ];
+    for (name, layer, channels) in layers {
+        let params = layer.params(DType::F32);
+        let dims_of = |p: &rlx::nn::ParamSpec| -> Vec<usize> {
+            p.ty.shape.iter().map(|d| d.as_const().unwrap() as usize).collect()
+        };
+        let (w, b) = (random(1, &dims_of(&params[0])), random(2, &dims_of(&params[1])));
+        let (n, m) = (w.bytes().len(), w.bytes().len() + b.bytes().len());
+        let entry = |name: &str, t: &rlx::Tensor, from: usize, to: usize| {
+            format!(r#""{name}":{{"dtype":"F32","shape":{:?},"data_offsets":[{from},{to}]}}"#, t.dims())
+        };
+        let header = format!("{{{},{}}}", entry("c.weight", &w, 0, n), entry("c.bias", &b, n, m));
+        for pad in 0..4 {
+            let header = format!("{header}{}", " ".repeat(pad));
+            let f = Temporary::new(&format!("{name}{pad}"), &file(&header, &[w.bytes(), b.bytes()].concat()));
+            let mut net = Net::new("main").with_weights(Weights::open(&f.0).unwrap());
+            let sizes = [&[2, channels][..], &vec![16; w.dims().len() - 2]].concat();
+            let dims = sizes.iter().enumerate().map(|(i, &n)| if i == 0 { Dim::symbol("n") } else { Dim::from(n) });
+            let x = net.input("x", DType::F32, dims.collect::<Vec<_>>()).unwrap();
+            let y = layer.apply(&mut net.at("c"), x).unwrap();
+            net.output("y", y).unwrap();
+            let module = net.finish().unwrap();
+            let program = compile(&module);
+            for infinite in [false, false, true] {
+                let mut x = random(3, &sizes);
+                if infinite {
+                    let mut v = x.as_slice::<f32>().unwrap().into_owned();
+                    v[7] = f32::INFINITY;
+                    x = rlx::Tensor::from_slice(&sizes, &v).unwrap();
+                }
+                let inputs = [("x", x)];
+                same(&oracle(&module, &inputs), &run(&program, &inputs), &format!("{name} {pad} {infinite}"));
+            }
+        }
     }
 }
 
