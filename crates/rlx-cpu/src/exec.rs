@@ -6,6 +6,7 @@ use crate::frame::{Frame, no_memory, output_bytes};
 use crate::library::Defined;
 use crate::params::{ParamSet, WeightSet};
 use crate::program::{KernelCode, Program, alignment, weight_buffer};
+use crate::tile::scratch;
 use crate::{attention, contract, control, conv, library, map, row, states, window};
 use rlx_compile::target::{BindMiss, KernelProfile};
 use rlx_compile::{InputProblem, RunError};
@@ -356,36 +357,42 @@ fn run_kernel(
             _ => false,
         }
     };
-    let moved = match odd {
-        Some((slot, buffer)) if reads(ptrs) => {
-            let bytes = output_bytes(program, bound, buffer.index())?;
-            let mut m = AlignedBuffer::uninit(bytes).map_err(no_memory)?;
-            // SAFETY: the parameter was checked to have this many bytes.
-            unsafe { std::ptr::copy_nonoverlapping(ptrs[slot].get(), m.as_mut_ptr(), bytes) };
-            ptrs[slot] = Ptr(m.as_mut_ptr());
-            Some(m)
+    let mut run = |ptrs: &[Ptr]| -> Result<(), Box<RunError>> {
+        let cx = RunCx { bufs: Buffers::new(ptrs), region, isa: program.isa, weight };
+        // SAFETY: every buffer that a kernel of this segment names has memory of the size that the binding gave it: inputs
+        // and parameters were checked against their ports, constants against their dtype, the rest was just placed. A
+        // program's kernels run one after another, and buffers that live at the same time do not overlap.
+        unsafe {
+            match (plan, &program.codes[k]) {
+                (Plan::Map(p), KernelCode::Scalar(code)) => map::run(p, code, &cx),
+                (Plan::Row(p), KernelCode::Row(code)) => row::run(p, code, &cx),
+                (Plan::Contract(p), KernelCode::Scalar(code)) => contract::run(p, code, &cx),
+                (Plan::Conv(p), KernelCode::Scalar(code)) => conv::run(p, code, &cx),
+                (Plan::Window(p), _) => window::run(p, &cx),
+                (Plan::Attention(p), _) => attention::run(p, &cx),
+                (Plan::Library(p), _) => *defined = library::run(p, &cx).map_err(failed)?,
+                _ => return Err(failed("its plan and its code do not belong together".into()).into()),
+            }
         }
-        _ => None,
+        Ok(())
     };
-    let cx = RunCx { bufs: Buffers::new(ptrs), region, isa: program.isa, weight };
-    // SAFETY: every buffer that a kernel of this segment names has memory of the size that the binding gave it: inputs
-    // and parameters were checked against their ports, constants against their dtype, the rest was just placed. A
-    // program's kernels run one after another, and buffers that live at the same time do not overlap.
-    unsafe {
-        match (plan, &program.codes[k]) {
-            (Plan::Map(p), KernelCode::Scalar(code)) => map::run(p, code, &cx),
-            (Plan::Row(p), KernelCode::Row(code)) => row::run(p, code, &cx),
-            (Plan::Contract(p), KernelCode::Scalar(code)) => contract::run(p, code, &cx),
-            (Plan::Conv(p), KernelCode::Scalar(code)) => conv::run(p, code, &cx),
-            (Plan::Window(p), _) => window::run(p, &cx),
-            (Plan::Attention(p), _) => attention::run(p, &cx),
-            (Plan::Library(p), _) => *defined = library::run(p, &cx).map_err(failed)?,
-            _ => return Err(failed("its plan and its code do not belong together".into()).into()),
-        }
+    let Some((slot, buffer)) = odd.filter(|_| reads(ptrs)) else { return run(ptrs) };
+    let bytes = output_bytes(program, bound, buffer.index())?;
+    let mut run_on_copy = |to: &mut [u8]| {
+        // SAFETY: the parameter was checked to have this many bytes, as `to` has.
+        unsafe { std::ptr::copy_nonoverlapping(ptrs[slot].get(), to.as_mut_ptr(), bytes) };
+        ptrs[slot] = Ptr(to.as_mut_ptr());
+        run(ptrs)
+    };
+    // What threads keep must stay small.
+    if bytes <= MOST_KEPT {
+        return scratch::with(bytes, run_on_copy);
     }
-    drop(moved);
-    Ok(())
+    run_on_copy(AlignedBuffer::uninit(bytes).map_err(no_memory)?.as_mut_slice())
 }
+
+/// Bytes of a weight that are copied to memory that threads keep.
+const MOST_KEPT: usize = 1 << 20;
 
 /// Copies the results of a defining kernel to their buffers, which have a size now.
 fn deliver(program: &Program, frame: &Frame, bound: &BoundSegment, k: usize, d: &Defined) -> Result<(), RunError> {
