@@ -243,35 +243,40 @@ unsafe fn advise_huge(data: NonNull<u8>, whole: usize) {
 #[cfg(not(target_os = "linux"))]
 unsafe fn advise_huge(_: NonNull<u8>, _: usize) {}
 
-/// Buffers that live as long as each other, such as the packed weights of a program, side by side in huge pages. A page's memory is
-/// given back when all buffers in it are dropped; none is used twice.
+/// Buffers that live as long as each other, such as the packed weights of a program, side by side in blocks of huge pages. A block's
+/// memory is given back when all buffers in it are dropped; none is used twice. Of a block only pages that were written take memory.
 #[derive(Debug, Default)]
 pub struct Slab {
     open: Mutex<Option<(Arc<AlignedBuffer>, usize)>>,
-    /// Whether buffers are cut from larger ones at all.
-    cuts: bool,
+    /// Bytes of a block; 0: every buffer is one of its own.
+    block: usize,
 }
+
+/// Bytes of the largest blocks.
+const LARGEST_BLOCK: usize = 32 * HUGE_PAGE;
 
 impl Slab {
     /// For buffers of about so many bytes together: less than half a huge page is not worth one.
     pub fn for_bytes(total: usize) -> Slab {
-        Slab { open: Mutex::default(), cuts: total >= HUGE_FROM }
+        let block = if total < HUGE_FROM { 0 } else { total.min(LARGEST_BLOCK).next_multiple_of(HUGE_PAGE) };
+        Slab { open: Mutex::default(), block }
     }
 
     /// A buffer whose bytes the caller shall set before relying on them, aligned to [`DEFAULT_ALIGN`]: as [`AlignedBuffer::uninit`].
     pub fn uninit(&self, len: usize) -> Result<AlignedBuffer, BufferError> {
-        if !self.cuts || len == 0 || len >= HUGE_FROM {
+        // A block that ends with a large hole would be no gain.
+        if len == 0 || len > self.block / 4 && len >= HUGE_FROM || len > self.block {
             return AlignedBuffer::uninit(len);
         }
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let (page, used) = match open.take().filter(|(_, used)| HUGE_PAGE - used >= len) {
+        let (block, used) = match open.take().filter(|(block, used)| block.len() - used >= len) {
             Some(found) => found,
-            None => (Arc::new(AlignedBuffer::zeroed(HUGE_PAGE)?), 0),
+            None => (Arc::new(AlignedBuffer::zeroed(self.block)?), 0),
         };
-        // SAFETY: `used + len` is within the page.
-        let data = unsafe { page.data.add(used) };
-        *open = Some((page.clone(), (used + len).next_multiple_of(DEFAULT_ALIGN).min(HUGE_PAGE)));
-        let mut buffer = AlignedBuffer { data, len, align: DEFAULT_ALIGN, memory: Memory::Part(page) };
+        // SAFETY: `used + len` is within the block.
+        let data = unsafe { block.data.add(used) };
+        *open = Some((block.clone(), (used + len).next_multiple_of(DEFAULT_ALIGN).min(block.len())));
+        let mut buffer = AlignedBuffer { data, len, align: DEFAULT_ALIGN, memory: Memory::Part(block) };
         if cfg!(debug_assertions) {
             buffer.poison(0xff);
         }
@@ -379,7 +384,7 @@ mod tests {
 
     #[test]
     fn slabs_cut_buffers_that_do_not_meet() {
-        for total in [0, HUGE_PAGE] {
+        for total in [0, HUGE_PAGE, 9 * HUGE_PAGE, usize::MAX] {
             let slab = Slab::for_bytes(total);
             let lens = [1, 63, 64, 65, 0, 700_000, 900_000, 600_000, HUGE_PAGE / 2, HUGE_PAGE + 1, 5];
             let mut all: Vec<AlignedBuffer> = lens.iter().map(|&n| slab.uninit(n).unwrap()).collect();
