@@ -29,6 +29,9 @@ mod tape;
 mod tests;
 #[cfg(test)]
 #[cfg(all(target_arch = "x86_64", unix))]
+mod tests_epilogues;
+#[cfg(test)]
+#[cfg(all(target_arch = "x86_64", unix))]
 mod tests_integers;
 
 use crate::simd::Isa;

@@ -5,6 +5,7 @@ use crate::CpuExecutable;
 use crate::testing::{Maker, Rng, apply, executable, poisoned, run};
 use rlx_compile::lir::{Kernel, Lir, Literal, MapKernel, RowKernel, ScalarOp, ScalarProgram};
 use rlx_driver::Isa;
+use rlx_ir::element::Elements;
 use rlx_ir::ops::Elementwise;
 use rlx_ir::ops::elementwise::{Binary, Compare, Unary};
 use rlx_ir::ops::reduction::ReduceKind;
@@ -26,6 +27,13 @@ pub(super) fn same(pair: &[CpuExecutable; 2], inputs: &[&Tensor], what: &str) {
     let [a, b] = [0, 1].map(|i| run(&pair[i], inputs));
     for (k, (a, b)) in a.iter().zip(&b).enumerate() {
         assert_eq!((a.dims(), a.dtype()), (b.dims(), b.dtype()));
+        if let (DType::BF16 | DType::F16, Elements::Float(x), Elements::Float(y)) =
+            (a.dtype(), a.elements(), b.elements())
+        {
+            let equal = |(x, y): (&f64, &f64)| x.to_bits() == y.to_bits() || x.is_nan() && y.is_nan();
+            assert!(x.iter().zip(&y).all(equal), "{what}: result {k} of {}", a.dtype());
+            continue;
+        }
         if a.dtype() != DType::F32 {
             assert_eq!(a.bytes(), b.bytes(), "{what}: result {k} of {}", a.dtype());
             continue;
