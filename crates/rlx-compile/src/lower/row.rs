@@ -162,6 +162,7 @@ impl<'a> Planner<'a> {
             }
         }
         if let Some(r) = self.sunk_rows(node, x, axes, crossed) {
+            self.scales_apart(node, others);
             return r;
         }
         if let Some(why) = self.why_not_in_rows(x, axes, crossed) {

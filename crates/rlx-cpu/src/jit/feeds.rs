@@ -95,7 +95,7 @@ impl Piece<'_> {
 
     fn at(&self, offset: i64, outer: &Strides, inner: &Strides) -> i64 {
         let row = position(self.row, self.outer, offset, outer);
-        if self.column == 0 { row } else { position(self.column, self.inner, row, inner) }
+        position(self.column, self.inner, row, inner)
     }
 
     /// The piece of a walk.

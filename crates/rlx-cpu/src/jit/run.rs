@@ -83,9 +83,10 @@ impl Rows {
                 let n = if short && at + 1 == across { self.last } else { full };
                 let run = if short { across.saturating_sub(at + 1).max(1) } else { across - at };
                 let rows = if self.feeds.many { run.min(end - r) } else { 1 };
-                let block = self.sizes(n);
                 let (outer, inner) = (&self.outer, &self.inner);
-                let piece = Piece { outer, row: r, inner, column: 0, block: &block, sums: (std::ptr::null_mut(), 0) };
+                let shorter = (n != full).then(|| self.sizes(n));
+                let block = shorter.as_ref().unwrap_or(inner);
+                let piece = Piece { outer, row: r, inner, column: 0, block, sums: (std::ptr::null_mut(), 0) };
                 // SAFETY: the caller's promise; slots hold a row each.
                 unsafe {
                     self.feeds.fill(&mut args[3..], bufs, &piece, slots, slot_len);

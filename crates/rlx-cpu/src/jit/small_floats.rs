@@ -18,6 +18,13 @@ fn down(s: Recorder, f: SmallFloat, v: V) -> V {
     }
 }
 
+/// A magnitude plus what carries to the format's last place where it is to be rounded up, to nearest even: cut off there, it is rounded.
+fn carried(s: Recorder, f: SmallFloat, a: V) -> V {
+    let odd = s.and_i(down(s, f, a), s.splat_i(1));
+    let cut = 23 - f.mantissa();
+    s.add_i(a, s.add_i(odd, s.splat_i((1 << (cut - 1)) - 1)))
+}
+
 /// The number that bytes stand for.
 pub fn decode(s: Recorder, dtype: DType, code: V) -> Option<V> {
     let Some(f) = byte_format(dtype) else {
@@ -31,10 +38,7 @@ pub fn decode(s: Recorder, dtype: DType, code: V) -> Option<V> {
 pub fn round(s: Recorder, dtype: DType, x: V, saturate: bool) -> Option<V> {
     let f = byte_format(dtype)?;
     let a = s.abs(x);
-    let cut = 23 - f.mantissa();
-    let odd = s.and_i(down(s, f, a), s.splat_i(1));
-    let normal = s.add_i(a, s.add_i(odd, s.splat_i((1 << (cut - 1)) - 1)));
-    let normal = s.and_i(normal, s.splat_i(!((1 << cut) - 1)));
+    let normal = s.and_i(carried(s, f, a), s.splat_i(!((1 << (23 - f.mantissa())) - 1)));
     let shift = s.splat(f.shift());
     let subnormal = s.sub(s.add(a, shift), shift);
     let near = s.select(s.lt(a, s.splat(f.least_normal())), subnormal, normal);
@@ -66,10 +70,7 @@ pub fn encode(s: Recorder, dtype: DType, x: V) -> Option<V> {
 pub fn encode_rounded(s: Recorder, dtype: DType, x: V, saturate: bool) -> Option<V> {
     let f = byte_format(dtype)?;
     let a = s.abs(x);
-    let cut = 23 - f.mantissa();
-    let odd = s.and_i(down(s, f, a), s.splat_i(1));
-    let near = s.add_i(a, s.add_i(odd, s.splat_i((1 << (cut - 1)) - 1)));
-    let normal = s.sub_i(down(s, f, near), s.splat_i(f.first_normal_code()));
+    let normal = s.sub_i(down(s, f, carried(s, f, a)), s.splat_i(f.first_normal_code()));
     // Rounded by the addition; what becomes normal has the next code.
     let scaled = s.add(s.mul(a, s.splat(f.codes_of_subnormals())), s.splat(8_388_608.0));
     let subnormal = s.and_i(scaled, s.splat_i(0xff));
